@@ -1,4 +1,4 @@
-# Every target is one line that can be typed by hand; `make help` lists them.
+# You can type every target's commands by hand; `make help` lists the targets.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -34,7 +34,7 @@ dev:  ## a virtual environment with the pinned tools
 build:  ## the extension in place, warnings as errors
 	FASTPROF_WERROR=1 $(BIN)/python setup.py -q build_ext --inplace
 
-lint:  ## what CI's lint phase checks, apart from the build
+lint:  ## the checks of CI's lint phase, except the build
 	$(BIN)/ruff check $(PY_FILES)
 	$(BIN)/ruff format --check $(PY_FILES)
 	$(BIN)/mypy
@@ -54,7 +54,7 @@ $(BIN)/fastprof:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install .
 
-clean:  ## what builds and tests leave behind
+clean:  ## remove the files that builds and tests leave behind
 	rm -rf build dist .ci/work .pytest_cache .mypy_cache .ruff_cache .hypothesis python/*.egg-info
 	find python tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/fastprof/_core*.so

@@ -1,11 +1,10 @@
 """Builds the one extension module, ``fastprof._core``; everything else is in pyproject.toml.
 
-Switches, all of them environment variables and all off by default:
+Switches: environment variables, all off by default:
 
 ``FASTPROF_WERROR=1``
-    Compiler warnings are errors.  For development: a newer compiler than ours may warn
-    about something new, and that must not stop a user's installation.
-``FASTPROF_DEBUG=1``
+    Compiler warnings are errors.  For development only: a newer compiler may have new warnings,
+    which must not stop a user's installation. ``FASTPROF_DEBUG=1``
     ``-O0 -g3`` with assertions on.
 ``FASTPROF_SANITIZE=address`` or ``thread``
     AddressSanitizer with UndefinedBehaviorSanitizer, or ThreadSanitizer.
@@ -21,7 +20,7 @@ from glob import glob
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# UBSan reports and goes on unless told otherwise, and the test would pass.
+# By default UBSan only reports an error and continues, and the test would pass.
 SANITIZERS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-fsanitize=thread"],
@@ -29,7 +28,7 @@ SANITIZERS = {
 
 
 def refusal() -> str | None:
-    """Why nothing that is built here would work; None if it would."""
+    """Return the reason why a build would not work here, or None."""
     if sys.implementation.name != "cpython":
         return f"fastprof records CPython only, and this is {platform.python_implementation()}"
     if sys.version_info < (3, 10):  # noqa: UP036 - pip looks, who runs this file does not
@@ -40,7 +39,7 @@ def refusal() -> str | None:
 
 
 class BuildExtension(build_ext):
-    """The usual build, whose errors end with the remedy."""
+    """The usual build; its errors name the remedy."""
 
     def run(self) -> None:
         try:
@@ -58,22 +57,22 @@ def switch(name: str) -> bool:
 
 
 def flags() -> tuple[list[str], list[str]]:
-    """The compiler's and the linker's arguments."""
+    """Return the arguments of the compiler and of the linker."""
     compile_args = [
         "-std=c11",
         "-O2",
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",
-        # The C API's tables end in partly filled entries and its signatures have
-        # arguments that a function need not use.
+        # Tables of the C API end with partly filled entries, and functions need not use every
+        # argument of its signatures.
         "-Wno-missing-field-initializers",
         "-Wno-unused-parameter",
     ]
     link_args: list[str] = []
     if platform.libc_ver()[0] == "glibc":
-        # One thread-local pointer is read on every event; the general model would
-        # make that a function call.  Other C libraries refuse to load this one late.
+        # Every event reads one thread-local pointer; the general model would make that a function
+        # call.  Other C libraries refuse to load a module with this model late.
         compile_args.append("-ftls-model=initial-exec")
     if switch("FASTPROF_WERROR"):
         compile_args.append("-Werror")
@@ -103,9 +102,9 @@ setup(
             "fastprof._core",
             sources=sorted(glob("csrc/core/*.c") + glob("csrc/gpu/*.c") + glob("csrc/py/*.c")),
             include_dirs=["csrc"],
-            # dlopen: part of libc itself only since glibc 2.34.
+            # For dlopen, which is part of libc only since glibc 2.34.
             libraries=["dl"] if platform.libc_ver()[0] == "glibc" else [],
-            # Without this a changed header recompiles nothing.
+            # Otherwise a changed header would recompile nothing.
             depends=sorted(glob("csrc/**/*.h", recursive=True)),
             extra_compile_args=COMPILE_ARGS,
             extra_link_args=LINK_ARGS,

@@ -1,9 +1,9 @@
-"""What the automatic sections of a PyTorch loop cost per step, and how much of it is timed.
+"""Measures the cost per step of the automatic sections in a PyTorch loop.
 
-One process trains a small network; the hooks are put in and taken out again and again, and
-the median of the fastest steps with and without them are compared.  Everything between is the
-hooks: batch, forward, backward, optimizer, end of the step.  `timed` is what fastprof measured
-itself; the rest is what torch takes longer because it has hooks, and the calls of them.
+One process trains a small network.  It adds and removes the hooks repeatedly, and compares the
+median of the fastest steps with and without them.  The difference is the cost of all hooks: batch,
+forward, backward, optimizer, end of the step.  `timed` is the part that fastprof measures itself;
+the rest is the calls of the hooks, and torch's extra time because hooks exist.
 
     python benchmarks/auto_sections.py --rounds 60
 """
@@ -20,7 +20,7 @@ from typing import Any
 from cases.windows_programs import lstm, mlp
 from fastprof.integrations import torch_loop
 
-#: Of the steps of a block, the fastest third counts.
+#: Steps of a block; only the fastest third counts.
 _STEPS, _FASTEST = 60, 20
 
 Step = Callable[[], None]
@@ -42,7 +42,7 @@ def loader(torch: Any) -> Step:
 
 
 def cells(torch: Any) -> Step:
-    """48 calls of an LSTM cell, each of which is an outermost module; SGD."""
+    """48 calls of an LSTM cell, each one an outermost module; SGD."""
     return lstm(torch, length=48)
 
 
@@ -57,7 +57,7 @@ def fastest(step: Step) -> list[float]:
 
 
 def timed_ns(run: Any) -> int:
-    """Return what the hooks of a run have timed of themselves so far."""
+    """Return the time that the hooks of a run have measured of themselves so far."""
     return int(run._run.own_time.ns)
 
 

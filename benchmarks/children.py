@@ -1,4 +1,4 @@
-"""Programs that need a process of their own; each prints one JSON object."""
+"""Programs that need a separate process; each prints one JSON object."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _measured(run: Callable[[int], object], warm_up: int, count: int) -> dict[st
 
 
 def sections(count: int) -> dict[str, Any]:
-    """Memory grown over ``count`` uses of four sections."""
+    """Return the growth of memory over ``count`` uses of four sections."""
     section = fastprof_adapter.profile_section()
 
     def run(n: int) -> None:
@@ -55,7 +55,7 @@ def sections(count: int) -> dict[str, Any]:
 
 
 def steps(count: int) -> dict[str, Any]:
-    """Memory grown over ``count`` steps of two sections each."""
+    """Return the growth of memory over ``count`` steps of two sections each."""
     section = fastprof_adapter.profile_section()
     with fastprof_adapter.sections_on() as profiler:
 
@@ -71,7 +71,7 @@ def steps(count: int) -> dict[str, Any]:
 
 
 def contexts(count: int) -> dict[str, Any]:
-    """Memory of ``count`` distinct contexts: every function called from every function."""
+    """Return the memory of ``count`` distinct contexts: every function calls every function."""
     side = round(count**0.5)
     source = "def g{0}(fs):\n    for f in fs:\n        f(0)\n"
     namespace: dict[str, Any] = {}

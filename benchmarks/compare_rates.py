@@ -1,16 +1,15 @@
-"""How often ``fastprof compare`` is wrong: simulated steps of known truth, and a real loop.
+"""Counts wrong results of ``fastprof compare``: on simulated steps and on a real loop.
 
     python benchmarks/compare_rates.py simulated [--pairs 1000] [--jobs 2]
     python benchmarks/compare_rates.py real [--runs 40] [--steps 300] [--folder DIR]
 
-``simulated`` compares pairs of series whose means are known.  Columns: how often steps were not
-tested; of those tested, how often equal means were called different, and how often the intervals
-of the mean and of the median held the true difference; how often a change of the size called
+``simulated`` compares pairs of series with known means.  Columns: how often steps were not tested;
+of the tested ones, how often equal means were called different, and how often the intervals of the
+mean and of the median contained the true difference; how often a change of the size called
 detectable was found.  All at level 0.95 and without allowance for noise between runs.
 
-``real`` runs ``fastprof demo`` again and again (or reads the runs in DIR), compares runs of the
-same program with each other, one against the next and four against four, and counts what is
-called a change.
+``real`` runs ``fastprof demo`` repeatedly (or reads the runs in DIR), compares runs of the same
+program with each other, one against the next and four against four, and counts reported changes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fastprof.comparison.stats.significance import Series, decide, effect_of_ste
 
 LEVEL = 0.95
 SHIFT = 0.05
-#: Half of what comparisons draw, to save time.
+#: Half the draws of real comparisons, to save time.
 DRAWS = 1000
 STEPS = (100, 400, 4096)
 
@@ -60,13 +59,13 @@ def log_normal(source: random.Random, n: int) -> list[float]:
 
 
 def checkpoints(source: random.Random, n: int) -> list[float]:
-    """Every 50th step takes half as long again."""
+    """Every 50th step takes 1.5 times as long."""
     phase = source.randrange(50)
     return [100 + source.gauss(0, 1) + (50 if (i + phase) % 50 == 0 else 0) for i in range(n)]
 
 
 def stalls(source: random.Random, n: int) -> list[float]:
-    """One step in 50 takes half as long again, at random."""
+    """One random step in 50 takes 1.5 times as long."""
     return [100 + source.gauss(0, 1) + (50 if source.random() < 0.02 else 0) for _ in range(n)]
 
 
@@ -90,7 +89,8 @@ SERIES: dict[str, Callable[[random.Random, int], list[float]]] = {
 
 
 def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
-    """Counts: tested, called different, mean covered, medians known, covered, tried, found."""
+    """Return counts: tested, called different, mean covered, medians known, covered, tried,
+    found."""
     name, n, pairs = job
     make = SERIES[name]
     source = random.Random(f"{name} {n}")
@@ -115,7 +115,7 @@ def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
 
 
 def effect(before: Sequence[float], after: Sequence[float]):
-    """The row of a comparison of two series, decided alone."""
+    """Return the row of a comparison of two series, decided alone."""
     row = effect_of_steps(
         "step", "step", Series(before, 0), Series(after, 0), level=LEVEL, noise=0.0, draws=DRAWS
     )
@@ -123,7 +123,7 @@ def effect(before: Sequence[float], after: Sequence[float]):
 
 
 def many_rows(pairs: int) -> float:
-    """How often one of ten equal rows is called different."""
+    """Return how often one of ten equal rows is called different."""
     source = random.Random("rows")
     wrong = 0
     for _ in range(pairs):
@@ -155,7 +155,7 @@ def simulated(pairs: int, jobs: int, numbers: Sequence[int]) -> None:
 
 
 def share(part: int, whole: int) -> str:
-    """``part`` of ``whole`` in percent; too few to say are given as they are."""
+    """Return ``part`` of ``whole`` in percent; if there are too few, both numbers."""
     return f"{part / whole:.1%}" if whole >= 50 else f"{part} of {whole}"
 
 
@@ -179,7 +179,7 @@ def real(folder: Path, runs: int, steps: int) -> None:
     means = [report.steps.mean_ms or 0.0 for report in reports]
     print(f"{len(reports)} runs, mean step {min(means):.2f} to {max(means):.2f} ms")
     tally("one against the next", [fastprof.compare(a, b) for a, b in pairwise(reports)])
-    # Eight neighbouring runs, taken in turns: a load that comes and goes is on both sides.
+    # Eight neighbouring runs, taken in turns, so that a temporary load affects both sides.
     turns = [
         fastprof.compare(reports[i : i + 8 : 2], reports[i + 1 : i + 8 : 2])
         for i in range(len(reports) - 7)

@@ -21,12 +21,13 @@ _T = TypeVar("_T")
 
 
 def missing() -> str:
-    """Why fastprof cannot take part; empty when it can."""
+    """Return the reason why fastprof cannot take part, or an empty string."""
     return _missing
 
 
 class _FunctionProfile:
-    """A new ``fastprof.Profile`` at every start, as each measured slice is a new profile."""
+    """Creates a ``fastprof.Profile`` at every start, because each measured slice is a new
+    profile."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -41,36 +42,36 @@ class _FunctionProfile:
 
 
 def function_candidate(name: str = "fastprof", **options: Any) -> Candidate:
-    """Functions only, through the cProfile-compatible class; ``options`` go to it."""
+    """Record functions only, with the cProfile-compatible class and its ``options``."""
     profile = _FunctionProfile(**options)
     return Candidate(name, profile.start, profile.stop, _missing)
 
 
 def section(name: str) -> Any:
-    """``fastprof.profile_section(name)``."""
+    """Return ``fastprof.profile_section(name)``."""
     return fastprof.profile_section(name)
 
 
 def profile_section() -> Callable[[str], Any]:
-    """The function itself, so that a loop calls it as a user's code does."""
+    """Return the function itself, so that a loop calls it like a user's code."""
     factory: Callable[[str], Any] = fastprof.profile_section
     return factory
 
 
 @contextlib.contextmanager
 def sections_on() -> Iterator[Any]:
-    """Sections and steps recorded, functions not."""
+    """Record sections and steps, but no functions."""
     with fastprof.Profiler(functions=False) as profiler:
         yield profiler
 
 
 def training_profiler(functions: bool) -> Any:
-    """A profiler for a training loop, not started."""
+    """Return a profiler for a training loop, not started."""
     return fastprof.Profiler(functions="auto" if functions else False)
 
 
 def stepping(outliers: int) -> Any:
-    """A profiler of functions that keeps so many slow steps; a context manager."""
+    """Return a profiler (a context manager) of functions that keeps ``outliers`` slow steps."""
     return fastprof.Profiler(
         functions=True,
         gpu=False,
@@ -86,7 +87,8 @@ def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
 
 
 def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
-    """pstats rows ``{(file, line, name): (cc, nc, tt, ct, callers)}`` of the second ``run()``."""
+    """Return the pstats rows ``{(file, line, name): (cc, nc, tt, ct, callers)}`` of the second
+    run."""
     profile = fastprof.Profile(correct=correct)
     profile.enable()
     try:
@@ -103,9 +105,9 @@ def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
 def final_report(
     functions: int, parent: Sequence[int], function: Sequence[int]
 ) -> dict[str, Callable[[], object]]:
-    """The parts of what `fastprof run` does at the end, to be called in this order.
+    """Return the parts of the end of `fastprof run`, to be called in this order.
 
-    The recording is made up: per context its parent and the number of its function.
+    The recording is artificial: per context its parent and the number of its function.
     """
     from fastprof.cli.summary import print_summary
     from fastprof.export.pstats_ import stats_dict, write_stats

@@ -1,17 +1,17 @@
-"""How often findings are right: a corpus of training scripts whose findings are known.
+"""Counts right and wrong findings on a corpus of training scripts with known findings.
 
     python benchmarks/findings.py [--only NAME ...] [--limit N] [--no-fixes]
         [--json FILE [--resume]]
 
 Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
-first lines say which findings are right (``Right: rule, rule`` or ``none``; a problem's is its
-``Rule:``): any other one is wrong.  ``Fix: rule OPTION ... [xN]`` is how to apply a fix; the script
-then runs without fastprof, as it is and with the option, in turns, and what a step saves is set
-against what the finding promised (``xN``: a step does the work of N); a finding that promises
-nothing is not counted.  What other programs used of the CPUs meanwhile stands beside it: with much
-of that a run says nothing.  With ``--json`` results of several calls are gathered in a file, each
-as soon as it is there and with its commit; ``--resume`` leaves out what the file has.
-Needs torch; scripts of libraries that are missing are left out.
+first lines name the right findings (``Right: rule, rule`` or ``none``; a problem's is its
+``Rule:``): any other finding is wrong.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix; the
+script then runs without fastprof, unchanged and with the option, in turns, and the benchmark
+compares the time saved per step to the finding's promise (``xN``: a step does the work of N); a
+finding without a promise does not count.  The CPU use of other programs is shown, too: if it is
+high, a run proves nothing.  With ``--json`` a file gathers the results of several calls, each as
+soon as it is known and with its commit; ``--resume`` skips scripts that the file has.  Needs torch;
+skips scripts whose libraries are missing.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from harness import Cell, Table, machine, render
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "benchmarks" / "corpus"
 PROBLEMS = ROOT / "examples" / "problems"
-#: Not scripts, but what they share.
+#: Not scripts, but modules that they share.
 _SHARED = ("kit", "gpt")
-#: What else is true of a problem: the objects that burden the collector are made in no phase.
-#: A loop over elements makes a tensor for each, which the collector looks at, in no phase.
+#: Further right findings of a problem: the objects that burden the collector are created in no
+#: phase.  A loop over elements creates a tensor for each in no phase, and the collector visits it.
 _ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure", "unaccounted")}
-#: Seconds that a run may take.
+#: Limit of a run in seconds.
 LIMIT_S = 120
-#: Steps before measuring, as `fastprof run` leaves them out.
+#: Steps before measuring; `fastprof run` leaves them out, too.
 WARM = 3
-#: True or not by what the machine does meanwhile, whatever the script is.
+#: Rules that depend on the machine's other work, not on the script.
 _OF_THE_MACHINE = ("cpu-contention",)
 
 
 @dataclass(frozen=True)
 class Fix:
-    """How to apply what a rule advises."""
+    """How to apply the advice of a rule."""
 
     rule: str
     options: tuple[str, ...]
@@ -62,7 +62,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Script:
-    """A training script and what is to be found in it."""
+    """A training script and its right findings."""
 
     name: str
     path: Path
@@ -73,7 +73,7 @@ class Script:
 
 @dataclass
 class Result:
-    """What was found in a script: (rule, severity, title, saving in ms); times of the fix."""
+    """Findings in a script: (rule, severity, title, saving in ms); times of the fix."""
 
     name: str
     right: list[str]
@@ -89,7 +89,7 @@ class Result:
 
 
 def scripts() -> list[Script]:
-    """The corpus, the problems, and the problems' healthy versions."""
+    """Return the corpus, the problems, and the problems' healthy versions."""
     found = []
     for path in sorted(CORPUS.glob("*.py")):
         if path.stem in _SHARED:
@@ -113,7 +113,7 @@ def scripts() -> list[Script]:
 
 
 def in_fork(work: Callable[[], object], log: Path) -> str:
-    """Run ``work`` in a fork whose output goes to a file; return what went wrong, or nothing."""
+    """Run ``work`` in a fork whose output goes to a file; return the error, or an empty string."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -147,7 +147,7 @@ def in_fork(work: Callable[[], object], log: Path) -> str:
 
 
 def profile(script: Script, folder: Path, result: Result) -> None:
-    """Fill in what fastprof finds."""
+    """Fill in the findings of fastprof."""
     import fastprof
     from fastprof.cli import main
 
@@ -167,7 +167,7 @@ def profile(script: Script, folder: Path, result: Result) -> None:
 
 
 def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | None:
-    """Return the mean time of a step without fastprof; None if it cannot be told."""
+    """Return the mean time of a step without fastprof; None if it is unknown."""
     out = folder / "times.json"
     out.unlink(missing_ok=True)
 
@@ -189,7 +189,7 @@ def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | N
 
 
 def others_since(before: tuple[float, ...] = ()) -> tuple[float, ...]:
-    """When it is, CPU seconds of the machine and of this program; CPUs of others since then."""
+    """Return the time, CPU seconds of the machine and of this program; others' CPUs since then."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return (0.0, 0.0, 0.0, 0.0)
@@ -217,12 +217,12 @@ def measure(script: Script, fix: Fix, folder: Path, rounds: int, result: Result)
 
 
 def examine(script: Script, folder: Path, *, fixes: bool, rounds: int) -> Result:
-    """Run a script, and its fix if the rule that it is of was found."""
+    """Run a script, and its fix if the finding of its rule appeared."""
     result = Result(script.name, sorted(script.right))
     profile(script, folder, result)
     rules = [rule for rule, *_ in result.found]
     if fixes and script.fix is not None:
-        # Of several right rules any may have seen it; what is to be done is the same.
+        # Any of several right rules may have found it; they advise the same fix.
         known = [script.fix.rule, *(r for r in rules if r in script.right)]
         rule = next((r for r in known if r in rules), None)
         if rule is not None:
@@ -237,20 +237,20 @@ def examine(script: Script, folder: Path, *, fixes: bool, rounds: int) -> Result
 
 
 def promised(result: Result) -> float | None:
-    """The saving that the finding promised, as part of its step."""
+    """Return the saving that the finding promised, as a part of its step."""
     saving = next((s for rule, _, _, s in result.found if rule == result.fix), None)
     return saving / result.step_ms if saving and result.step_ms else None
 
 
 def measured(result: Result) -> float | None:
-    """The saving that the fix brought, as part of the step."""
+    """Return the saving by the fix, as a part of the step."""
     if not result.before_ms or result.after_ms is None:
         return None
     return 1 - result.after_ms / result.before_ms
 
 
 def tables(results: list[Result]) -> list[Table]:
-    """Findings by rule; fixes by script; what is wrong."""
+    """Return tables: findings by rule; fixes by script; wrong findings."""
     rules: dict[str, list[int]] = {}
     wrong: list[tuple[Cell, ...]] = []
     for result in results:
@@ -300,12 +300,12 @@ def tables(results: list[Result]) -> list[Table]:
 
 
 def kept(promise: float | None, saved: float | None) -> str:
-    """Whether at least half of a promise was kept."""
+    """Return "yes" or "no": was at least half of a promise kept?"""
     return "yes" if promise is not None and saved is not None and saved >= promise / 2 else "no"
 
 
 def gathered(path: str | None) -> dict[str, Any]:
-    """What earlier calls left in the file."""
+    """Return the results of earlier calls in the file."""
     if path is None or not Path(path).exists():
         return {}
     found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -313,13 +313,13 @@ def gathered(path: str | None) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The short hash of the code that runs; with "+" where files were changed since."""
+    """Return the short hash of the running code, with "+" if files have changed since."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def done(row: dict[str, Any] | None, script: Script, fixes: bool) -> bool:
-    """Whether a file's row ended well and has what is asked for."""
+    """Return whether a file's row ended well and has the requested values."""
     if row is None or row["error"]:
         return False
     found = any(rule in script.right for rule, *_ in row["found"])

@@ -1,9 +1,9 @@
-"""How things are timed and shown: interleaved rounds, minima, ratios, one table.
+"""Times candidates and shows the results: interleaved rounds, minima, ratios, one table.
 
-On a shared machine the speed drifts by more than what is to be measured.  So the
-candidates of a case take turns, round by round, within one run; each is represented by
-its fastest slice, because everything that disturbs a slice makes it slower; and what is
-quoted is the ratio of two minima of the same run, not an absolute time.
+On a shared machine the speed drifts by more than the differences to measure.  So the candidates of
+a case take turns, round by round, within one run.  The fastest slice of each candidate counts,
+because any disturbance makes a slice slower.  Results are ratios of two minima of the same run, not
+absolute times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-#: A slice is cut in so many runs, of which the fastest counts.
+#: Number of runs per slice; the fastest counts.
 _PARTS = 8
 
 Cell = str | float | int | None
@@ -28,13 +28,13 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     quick: bool = False
     rounds: int | None = None
 
     def pick(self, full: int, quick: int) -> int:
-        """``full`` or ``quick``, for a size that ``--quick`` makes smaller."""
+        """Return ``quick`` with ``--quick``, else ``full``."""
         return quick if self.quick else full
 
     def round_count(self, full: int, quick: int) -> int:
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case: what is shown, and the numbers behind it for the JSON file."""
+    """The result of a case: tables to show, and their numbers for the JSON file."""
 
     name: str
     tables: tuple[Table, ...]
@@ -68,7 +68,7 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something that takes part.  ``missing`` says why it cannot, else it is empty."""
+    """A participant.  ``missing`` says why it cannot run; empty if it can."""
 
     name: str
     start: Callable[[], object] = lambda: None
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass
 class Samples:
-    """One number of seconds per slice of one candidate."""
+    """The seconds of each slice of one candidate."""
 
     seconds: list[float] = field(default_factory=list)
 
@@ -92,12 +92,11 @@ class Samples:
 
 
 def time_slice(candidate: Candidate, run: Callable[[int], object], repeat: int) -> float:
-    """CPU seconds of ``run(1)`` while the candidate is on: the best of several short runs.
+    """Return CPU seconds of ``run(1)`` while the candidate is on: the best of several short runs.
 
-    The warm-up is what makes interleaving fair: switching a hook on or off makes the
-    interpreter instrument or specialise every code object again at its next call.  Short
-    runs have a chance to pass between two interruptions; the thread's CPU time does not
-    count the time in which another process had the processor.
+    The warm-up makes interleaving fair: switching a hook on or off makes the interpreter instrument
+    or specialise every code object again at its next call.  Short runs may fit between two
+    interruptions; the thread's CPU time excludes time in which another process had the processor.
     """
     part = max(1, repeat // _PARTS)
     best = math.inf
@@ -116,7 +115,7 @@ def time_slice(candidate: Candidate, run: Callable[[int], object], repeat: int) 
 def interleave(
     candidates: Sequence[Candidate], run: Callable[[int], object], repeat: int, rounds: int
 ) -> dict[str, Samples]:
-    """Time every candidate once a round; who begins moves on from round to round."""
+    """Time every candidate once per round; each round begins with another candidate."""
     present = [c for c in candidates if not c.missing]
     samples = {c.name: Samples() for c in present}
     for number in range(rounds):
@@ -127,26 +126,26 @@ def interleave(
 
 
 def settle() -> None:
-    """Take what exists now out of garbage collection: its scans would hit slices at random."""
+    """Exclude existing objects from garbage collection, whose scans would hit random slices."""
     gc.collect()
     gc.freeze()
 
 
 def child_command(program: str, *arguments: object) -> list[str]:
-    """The command that runs a program of ``children.py`` in a process of its own."""
+    """Return the command that runs a program of ``children.py`` in a separate process."""
     script = str(Path(__file__).with_name("children.py"))
     return [sys.executable, script, program, *map(str, arguments)]
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
-    """``value / base``; None where either is missing or the base is not above zero."""
+    """Return ``value / base``; None if either is missing or the base is not above zero."""
     if value is None or base is None or base <= 0:
         return None
     return value / base
 
 
 def machine() -> dict[str, Cell]:
-    """What a reader needs to judge the numbers."""
+    """Return the properties of the machine that a reader needs to judge the numbers."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
@@ -175,7 +174,7 @@ def show(value: Cell) -> str:
 
 
 def render(table: Table) -> str:
-    """The table as text: first column to the left, numbers to the right."""
+    """Return the table as text: first column to the left, numbers to the right."""
     cells = [table.columns, *[tuple(show(c) for c in row) for row in table.rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
     lines = [table.title]

@@ -1,8 +1,8 @@
-"""How fast an HTML report of a large recording opens, and answers.
+"""Measures how fast an HTML report of a large recording opens and responds.
 
-A recording with many functions and contexts is made up, saved as a page and opened in
-headless Chromium again and again.  "usable" is from the start of navigation until all of it
-is on the screen and answers.  The rest is from an action until its result is drawn.
+Saves an artificial recording with many functions and contexts as a page, and opens it in headless
+Chromium repeatedly.  "usable" is the time from the start of navigation until the whole page is on
+the screen and responds.  The other times are from an action until its result is drawn.
 
     PYTHONPATH=python:tests python benchmarks/html_page.py --functions 50000 --contexts 200000
 """
@@ -20,7 +20,7 @@ from statistics import median
 from browser import Browser, browser
 from unit.pages import large, report_of
 
-#: What a reader does; each a statement whose drawing is waited for.
+#: Actions of a reader: statements, each timed until its result is drawn.
 ACTIONS = {
     "filter functions": "filter.value = 'work_77'; filter.dispatchEvent(new Event('input'))",
     "sort by name": "document.querySelector('.virtual thead button').click()",
@@ -31,7 +31,7 @@ ACTIONS = {
     "new KeyboardEvent('keydown', { key: 'ArrowRight' }))",
     "zoom by key": "flame.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }))",
 }
-#: Typing is answered after a pause of so many ms, which is not counted.
+#: The page responds to typing after a pause of so many ms, which does not count.
 PAUSE = 80
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         report.save(path)
         saved, size = time.perf_counter() - began, path.stat().st_size
         for _ in range(options.rounds):
-            with browser() as page:  # a new one: nothing is compiled yet
+            with browser() as page:  # a new browser: nothing is compiled yet
                 page.size(1400, 900)
                 page.open(path)
                 ready = page.run("document.documentElement.dataset.ready")

@@ -1,8 +1,8 @@
-"""Steps per second of one training job with profiling on and off (row S4-20).
+"""Compares the steps per second of a training job with profiling on and off (row S4-20).
 
-The same job is run again and again in one process, the modes taking turns in a new order
-each round: same seeds, same batches, same loaders.  What is compared is within a round, so
-that a machine that slows down hurts every mode alike.
+Runs the same job repeatedly in one process; the modes take turns, in a new order each round: same
+seeds, same batches, same loaders.  Compares within a round, because a machine that slows down
+affects every mode alike.
 
     python benchmarks/overhead_onoff.py --rounds 15 --steps 200
 
@@ -27,14 +27,14 @@ import fastprof
 from fastprof import profile_section
 from fastprof.integrations import torch_loop
 
-#: Name, and what Profiler is told; None: no profiler.
+#: Name -> options of the Profiler; None: no profiler.
 MODES: dict[str, dict[str, Any] | None] = {
     "off": None,
     "sections": {"functions": False},
     "automatic": {"functions": False},
     "default": {},
 }
-#: In these the loop itself has no sections: hooks on torch open them.
+#: In modes with this name the loop has no sections; hooks on torch open them.
 AUTOMATIC = "automatic"
 
 Job = Callable[[fastprof.Profiler | None, int], None]

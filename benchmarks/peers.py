@@ -12,7 +12,7 @@ from typing import Any
 import baseline
 from harness import Candidate
 
-#: The names the ratios refer to.
+#: Names of the candidates to which the ratios refer.
 NONE = "none"
 EMPTY = "empty hook"
 CLOCKED = "empty hook + 2 clock reads"
@@ -36,7 +36,7 @@ class _Monitoring:
             getattr(events, name): native.make_callback(clocked, name in calls)
             for name in ends + calls
         }
-        # C_RETURN and C_RAISE cannot be asked for: they come with CALL.
+        # C_RETURN and C_RAISE cannot be requested: they come with CALL.
         self._events = events.CALL
         for name in ends:
             self._events |= getattr(events, name)
@@ -107,7 +107,7 @@ class _VizTracer:
 
     @staticmethod
     def _clear_hooks() -> None:
-        """Before 3.12 it sets hooks when it is made and leaves one behind when it stops."""
+        """Remove hooks: before 3.12 it sets them when created, and leaves one when it stops."""
         sys.setprofile(None)
         threading.setprofile(None)
 
@@ -143,12 +143,12 @@ def _tool(name: str, module: str, make: Any) -> Candidate:
 
 
 def floor() -> list[Candidate]:
-    """Nothing, the empty hook, and the empty hook that reads the clock at both ends."""
+    """Return no hook, the empty hook, and the empty hook that reads the clock at both ends."""
     return [Candidate(NONE), _floor(EMPTY, False), _floor(CLOCKED, True)]
 
 
 def profilers() -> list[Candidate]:
-    """The profilers to compare with, whether installed or not."""
+    """Return the profilers to compare with, installed or not."""
     return [
         _tool(CPROFILE, "cProfile", _CProfile),
         _tool("yappi (wall)", "yappi", _Yappi),

@@ -1,11 +1,10 @@
-"""What the ten planted problems cost: the step time of each script before and after its fix.
+"""Measures the cost of the ten planted problems: each script's step time before and after its fix.
 
     python benchmarks/problems.py [NAME ...] [--rounds 3] [--json FILE]
 
 Only sections and steps are recorded, so the times are nearly those of the unprofiled scripts;
-the two versions take turns, and each counts with its fastest run.  Needs torch.  The script with
-a fake GPU needs a C compiler; its times are those that it tells the fake, so they measure
-nothing.
+the two versions take turns, and the fastest run of each counts.  Needs torch.  The script with a
+fake GPU needs a C compiler; it chooses the fake's times itself, so they measure nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from harness import Table, machine, render
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted((ROOT / "examples" / "problems").glob("*.py"))
 FAKE = ROOT / "tests" / "problems" / "host_device_pingpong.py"
-#: Steps that do the work of one of the healthy version's.
+#: Number of steps that do the work of one step of the healthy version.
 STEPS = {"tiny_batches": 256}
 
 
 def one(script: str, arguments: list[str]) -> None:
-    """Run a script here; the last line says its mean step time in ms."""
+    """Run a script here; the last line is its mean step time in ms."""
     import fastprof
     from fastprof.integrations import torch_loop
 
@@ -42,7 +41,7 @@ def one(script: str, arguments: list[str]) -> None:
 
 
 def step_ms(script: Path, arguments: list[str], env: dict[str, str]) -> float:
-    """Return the mean step time of one run in a process of its own."""
+    """Return the mean step time of one run in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--one", str(script), *arguments]
         done = subprocess.run(

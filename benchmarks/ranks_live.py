@@ -1,11 +1,11 @@
-"""What comparing ranks while a job runs takes from the training thread, and from rank 0.
+"""Measures the cost of comparing ranks during a job, for the training thread and for rank 0.
 
     python benchmarks/ranks_live.py
 
-The thread beside the training thread can take no more from it than its own CPU time, in which
-it has the GIL.  So that is measured, per window: of every rank (the last steps of a real run,
-its tree, the value that is published), of rank 0 (judging made-up ranks), and of the client of
-a TCPStore of torch in this process.
+The comparing thread costs the training thread at most its own CPU time, in which it holds the GIL.
+So this script measures that time per window: for every rank (the last steps of a real run, its
+tree, the published value), for rank 0 (judging artificial ranks), and for the client of a TCPStore
+of torch in this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastprof.report.ranks_window import COLUMNS, RankWindow, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks.recording import Recording
 
-#: A window is published every so many seconds.
+#: Seconds between two published windows.
 EVERY_S = 5.0
 STEP_MS = 50.0
 SECTIONS = ("data", "forward", "backward", "optimizer")
@@ -69,7 +69,7 @@ def of_every_rank() -> None:
 
 
 def of_rank_0(world: int) -> None:
-    """Print the CPU time of hearing and judging ``world`` ranks once."""
+    """Print the CPU time of reading and judging ``world`` ranks once."""
     noise = random.Random(1)
     judge = Judge("job", world)
     blocks: list[dict[int, tuple[int, ...]]] = [{} for _ in range(world)]
@@ -103,7 +103,7 @@ def of_rank_0(world: int) -> None:
 
 
 def of_the_store(world: int) -> None:
-    """Print the CPU time of a window at a store of torch: of every rank, and of rank 0."""
+    """Print the CPU time of a window with a store of torch, for every rank and for rank 0."""
     from datetime import timedelta
 
     from fastprof.session.ranks import store

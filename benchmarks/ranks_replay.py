@@ -1,14 +1,14 @@
-"""A job of 100,000 ranks, replayed: what rank 0 needs for it, and whether it is right.
+"""Replays a job of 100,000 ranks; checks rank 0's cost and results.
 
     python benchmarks/ranks_replay.py [--ranks 100000] [--windows 6] [--late-percent 5]
                                       [--missing 1] [--healthy]
 
-Windows of made-up ranks go through the code of the product: each rank's window is encoded,
-leaders make groups of them and merge these (``session/ranks/groups.py``), rank 0 merges the rest
-and judges (``report/ranks_live_groups.py``).  Rank 0 is a process of its own, of which CPU time and
-memory are told.  All ranks are alike for some windows; then one is late.  Some percent of the
-nodes (of 8 ranks) publish nothing at all.  The exit status is 1 if a goal is missed: 1 s and 512 MB
-for rank 0 per window, percentiles within 1 %, the right rank and section, and nothing said before.
+Windows of artificial ranks pass through the product's code: it encodes each rank's window, leaders
+group and merge them (``session/ranks/groups.py``), rank 0 merges the groups and judges
+(``report/ranks_live_groups.py``).  Rank 0 is a separate process; the table shows its CPU time and
+memory.  All ranks are alike for some windows; then one is late.  Some percent of the nodes (of 8
+ranks) publish nothing.  The exit status is 1 if a goal is missed: 1 s and 512 MB for rank 0 per
+window, percentiles within 1 %, the right rank and section, and no earlier verdict.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from fastprof.session.ranks.channel import window_key
 from fastprof.session.ranks.groups import FAN, Groups
 
 JOB = "01234567"
-#: ms of a step, and of each section without what all wait for.
+#: ms of each section, without the time in which all ranks wait for each other.
 OWN = {"data": 10.0, "forward": 15.0, "backward": 15.0, "optimizer": 5.0}
 STEP_MS = 50.0
 EVERY_S = 5.0
-#: Steps of a block, and blocks of a window.
+#: Steps per block, and blocks per window.
 SIZE, BLOCKS = 8, 25
-#: Ranks whose noise differs; of more ranks some have the same.
+#: Number of ranks with different noise; further ranks repeat it.
 DIFFERENT = 4096
 NODE = 8
 
 
 class Store:
-    """A place for values, in memory."""
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -57,7 +57,7 @@ class Store:
 
 
 class Ranks:
-    """The ranks; ``noise``: of the steps of each section by themselves, as a part of it."""
+    """The ranks; ``noise``: relative noise of each section's time in one step."""
 
     def __init__(self, world: int, noise: float, late: int, late_ms: float, first: int) -> None:
         self.world, self.noise = world, noise
@@ -68,7 +68,7 @@ class Ranks:
         self.shared = 1.0
 
     def more(self, blocks: int, begin: int) -> None:
-        """Make blocks of steps from step ``begin`` on."""
+        """Create blocks of steps from step ``begin`` on."""
         for start in range(begin, begin + blocks * SIZE, SIZE):
             shared = self.random.gauss(1.0, 0.1)
             for of in (*self.blocks, self.late_blocks):
@@ -89,7 +89,7 @@ class Ranks:
         return tuple(round(1000 * ms) for ms in (own + engine, 0.0, engine, *works))
 
     def window(self, rank: int, beat: int, steps: int) -> bytes:
-        """Return what a rank publishes."""
+        """Return the value that a rank publishes."""
         blocks = self.late_blocks if rank == self.late else self.blocks[rank % len(self.blocks)]
         kept = dict(sorted(blocks.items())[-BLOCKS:])
         return encode(
@@ -107,7 +107,7 @@ class Ranks:
 
 
 def root(world: int, pipe: Connection) -> None:
-    """Be rank 0: read values, judge, tell."""
+    """Play rank 0: read values, judge, send the verdict."""
     store = Store()
     groups, judge = Groups(store, JOB, 0, world), GroupJudge(JOB, world)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -121,7 +121,7 @@ def root(world: int, pipe: Connection) -> None:
         group = groups.whole(now)
         judge.hear_group(group, now)
         said = judge.look(now)
-        said += judge.look(now + 6.0)  # nobody answers what rank 0 asks for
+        said += judge.look(now + 6.0)  # no rank answers rank 0's requests
         took = time.process_time() - began
         signal = next(iter(group.works), "")
         parts = [quantile_ms(group.works.get(signal, {}), part) for part in (0.5, 0.9, 0.99)]
@@ -131,7 +131,7 @@ def root(world: int, pipe: Connection) -> None:
 
 
 def lead(ranks: Ranks, there: list[int], own: range, pipe: Connection) -> None:
-    """Be some of the leaders of 32 ranks, and these ranks."""
+    """Play some leaders of 32 ranks each, and their ranks."""
     store = Store()
     mine = [rank for rank in there if rank // FAN in own]
     leaders = [Groups(store, JOB, rank, ranks.world) for rank in mine if rank % FAN == 0]
@@ -180,7 +180,7 @@ def main() -> int:
     there = [rank for rank in range(world) if rank // NODE not in gone]
     ranks = Ranks(world, options.noise, late, late_ms, first)
     ranks.more(BLOCKS - per_window, 0)
-    # A process that has all of it is not to be copied into rank 0.
+    # Spawn: a fork would copy this process's memory into rank 0.
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
     context.Process(target=root, args=(world, theirs), daemon=True).start()

@@ -1,10 +1,10 @@
-"""fastprof and its peers, interleaved in one run, as ratios.
+"""Compares fastprof with other profilers, interleaved in one run, as ratios.
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
 Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows,
 unprofiled, gpu, instructions;
-default is all but ``instructions``, which needs valgrind and minutes.
+the default is all except ``instructions``, which needs valgrind and takes minutes.
 """
 
 from __future__ import annotations

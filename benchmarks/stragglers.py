@@ -1,13 +1,13 @@
-"""Real jobs with one late rank, or none: does ``fastprof merge`` name the rank and the cause?
+"""Tests whether ``fastprof merge`` names the late rank and the cause in real jobs.
 
     python benchmarks/stragglers.py [--ranks 2 4] [--percent 5 10 25] [--cause data ...]
                                     [--healthy 4] [--steps 100] [--keep DIR]
 
-Each job is ``torchrun`` with gloo; its work is sleeping, so that a few ranks need no more
-CPUs than there are.  One rank sleeps longer at one place by so many percent of a step.  The
-table has a row per job; below it misses (a planted delay that was not told, or told of
-another rank), wrong sections and functions, and false alarms (a rank that is told to be late
-where all are alike) are counted.  The exit status is 1 if there is any.
+Each job is ``torchrun`` with gloo; its work is sleeping, so that a few ranks need few CPUs.  In
+most jobs one rank sleeps longer at one place, by a given percentage of a step.  The table has a row
+per job; below it are the numbers of misses (a planted delay that was not reported, or for another
+rank), wrong sections and functions, and false alarms (a rank reported late although all are alike).
+The exit status is 1 if there is any.
 
 A new cause is an entry of ``CAUSES`` and a call of ``planted`` in ``JOB``.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fastprof import RankReport, merge
 
-#: What is planted -> the section and the function that are to be named.
+#: Planted cause -> the section and the function that the report must name.
 CAUSES = {
     "data": ("data", "Data.__getitem__"),
     "forward": ("forward", "Slow.forward"),
@@ -37,11 +37,11 @@ CAUSES = {
     "half": ("data", "Data.__getitem__"),
     # Two batches per step; the first one's gradients stay on the rank.
     "no_sync": ("forward", "Slow.forward"),
-    # Parameters are spread over the ranks (FSDP).
+    # FSDP spreads parameters over the ranks.
     "fsdp": ("backward", "Slow.backward"),
-    # After every tenth step this rank alone writes a file, ten delays long.
+    # After every tenth step this rank alone writes a file for ten delays.
     "checkpoint": ("checkpoint", "SlowFile.write"),
-    # Another process computes on this rank's CPU; the percentage decides nothing.
+    # Another process computes on this rank's CPU; the percentage has no effect.
     "stolen": ("forward", "Slow.forward"),
 }
 
@@ -239,7 +239,7 @@ def run(case: Case, steps: int, folder: Path) -> RankReport:
 
 
 def judge(case: Case, report: RankReport) -> list[str]:
-    """Return what is wrong: ``miss``, ``section``, ``function``, ``window``, ``false alarm``."""
+    """Return the errors: ``miss``, ``section``, ``function``, ``window``, ``false alarm``."""
     late, between = report.straggler, report.between
     if case.cause is None:
         return [] if late is None and between is None else ["false alarm"]

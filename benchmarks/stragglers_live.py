@@ -1,16 +1,16 @@
-"""Real jobs with one late rank, or none: what does rank 0 say while they run, and how soon?
+"""Tests how soon rank 0 names the late rank and the cause while real jobs run.
 
     python benchmarks/stragglers_live.py [--ranks 2 4] [--percent 5 10 25 50] [--cause data ...]
                                          [--healthy 2] [--seconds 30] [--save FILE] [--table FILE]
 
-The jobs are those of ``stragglers.py``: ``torchrun`` with gloo, and sleeping as work.  All ranks
-are alike for some seconds; then one is late at one place, by so many percent of a step.  A row
-says what was said first, and the seconds from the first late step to that sentence.  Below,
-misses (nothing was said in time, or it was of another rank), wrong sections, wrong functions and
-false alarms are counted.  The exit status is 1 if there is any.
+The jobs are the same as in ``stragglers.py``: ``torchrun`` with gloo, and sleeping as work.  All
+ranks are alike for some seconds; then one is late at one place, by a given percentage of a step.  A
+row shows rank 0's first verdict, and the seconds from the first late step to it.  Below are the
+numbers of misses (no verdict in time, or one of another rank), wrong sections, wrong functions and
+false alarms.  The exit status is 1 if there is any.
 
-``--save FILE`` adds each row to a file, and ``--table FILE`` prints what was saved there as
-one table, without running a job: a long measurement can be made in pieces.
+``--save FILE`` adds each row to a file, and ``--table FILE`` prints the saved rows as one table
+without running a job, so that you can split a long measurement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 
 from stragglers import CAUSES, JOB, STEP
 
-#: What is planted -> the section and the function that are to be named, empty: none.
+#: Planted cause -> the section and the function that rank 0 must name; empty: none.
 LIVE = {
     **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer", "no_sync")},
     **{name: CAUSES[name] for name in ("fsdp", "checkpoint", "stolen")},
@@ -39,18 +39,18 @@ LIVE = {
     "part": ("data", "Data.__getitem__"),
     "turns": ("data", "Data.__getitem__"),
     "hung": ("data", "Data.__getitem__"),
-    # Where it was seen last is up to 5 s old, and anywhere.
+    # Its last known place is up to 5 s old, and may be anywhere.
     "stopped": ("", ""),
     "killed": ("", ""),
 }
-#: These are not late by a part of a step: the rank ends no step any more.
+#: Causes after which the rank ends no more steps.
 HANGS = ("hung", "stopped", "killed")
-#: Steps before the delay, and of each part of those that come and go.
+#: Steps before the delay, and steps per turn of delays that come and go.
 FIRST, TURN = 150, 500
-#: A sentence after so many seconds is too late.
+#: A verdict after more seconds is too late.
 PROMISE_S = 20.0
 
-#: Says when the first late step begins.
+#: The output that marks the begin of the first late step.
 _MARK = "first late step"
 _LATE = re.compile(
     r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step since about step (\d+): "
@@ -67,7 +67,7 @@ _ANY = re.compile(
 
 @dataclass
 class Row:
-    """One job: what was planted, and what was said of it (None: nothing)."""
+    """One job: the planted cause, and rank 0's verdict (None: none)."""
 
     cause: str
     percent: float
@@ -78,7 +78,8 @@ class Row:
 
 
 def run(cause: str, percent: float, ranks: int, seconds: float) -> Row:
-    """Run one job until something is said of it, for so many seconds after the first late step."""
+    """Run one job, up to ``seconds`` after the first late step, and end it at its first verdict
+    (unless the delay comes and goes)."""
     late = ranks - 1
     steps = FIRST + round(seconds / STEP * 1e3)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,10 +121,10 @@ def run(cause: str, percent: float, ranks: int, seconds: float) -> Row:
 
 
 def judge(cause: str, percent: float, ranks: int, told: list[str], after: float) -> Row:
-    """Return what was said, and what is wrong with that."""
+    """Return the verdict and its errors."""
     first = told[0] if told else ""
     row = Row(cause, percent, ranks, after if told else None, " / ".join(told), [])
-    if cause == "killed":  # torchrun ends the job long before a rank has been silent for 15 s
+    if cause == "killed":  # torchrun ends the job before a rank has been silent for 15 s
         return row
     if cause == "healthy":
         row.wrong = ["false alarm"] if told else []
@@ -165,7 +166,7 @@ def judge(cause: str, percent: float, ranks: int, told: list[str], after: float)
 
 
 def table(rows: list[Row]) -> int:
-    """Print rows, and what is wrong in them; return the exit status."""
+    """Print rows and their errors; return the exit status."""
     print(f"{'job':<26}{'s':>6}  said")
     for row in rows:
         name = f"{row.cause} {row.percent:g} % {row.ranks} ranks"

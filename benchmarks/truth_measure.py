@@ -1,7 +1,7 @@
-"""What ``children.py truth`` does: shares of components, with and without profilers.
+"""Implements ``children.py truth``: shares of components, with and without profilers.
 
-What a component truly takes is measured without a profiler, in turn with the profiled
-runs of the same process.
+Runs without a profiler, in turn with the profiled runs of the same process, measure a component's
+true time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _cprofile(run: Callable[[], object]) -> Stats:
 
 
 def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
-    """Cumulative time by component: they are disjoint subtrees of the program."""
+    """Return the cumulative time by component; components are disjoint subtrees."""
     codes = {
         (c.__code__.co_filename, c.__code__.co_firstlineno, c.__name__): c.__name__
         for c, _ in parts
@@ -60,7 +60,7 @@ def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _keep_least(least: dict[str, float], seconds: Mapping[str, float]) -> None:
-    """Per component the fastest of all rounds."""
+    """Keep the fastest of all rounds per component."""
     for name, value in seconds.items():
         least[name] = min(value, least.get(name, value))
 
@@ -75,7 +75,7 @@ def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
 
 
 def _round(parts: Parts, truth: dict[str, float], profiled: Mapping[str, dict[str, float]]) -> None:
-    # Twice, as with profilers: in the first run the interpreter adapts to the change.
+    # Run twice, as with profilers: in the first run the interpreter adapts to the change.
     _unprofiled(parts)
     _keep_least(truth, _unprofiled(parts))
     for name, profile in _profilers().items():
@@ -84,10 +84,10 @@ def _round(parts: Parts, truth: dict[str, float], profiled: Mapping[str, dict[st
 
 
 def measure(rounds: int, divisor: int) -> dict[str, Any]:
-    """Every program of ``PROGRAMS``, its components shorter by ``divisor``.
+    """Measure every program of ``PROGRAMS``, its components shorter by ``divisor``.
 
     The programs take turns in each round.  On a virtual machine a neighbour on the same core
-    now and then slows hooked calls for 0.2 s and more, by half, and a plain loop hardly at all.
+    sometimes slows hooked calls by half for 0.2 s or more, but hardly affects a plain loop.
     """
     harness.settle()
     programs = {

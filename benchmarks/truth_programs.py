@@ -1,8 +1,8 @@
-"""Programs for the case ``truth``, each a list of components that are called once in turn.
+"""Programs for the case ``truth``: lists of components that are called once in turn.
 
-Every kind of call that a profiler may misjudge has a component of nearly nothing else, and
-stands beside a loop without calls: the error of its share is then the largest there can
-be.  The programs were written before the calibration was tuned, and share no code with it.
+Every kind of call that a profiler may misjudge has a component with almost nothing else, beside a
+loop without calls, which makes the error of its share as large as possible.  The programs were
+written before the calibration was tuned, and share no code with it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def c_calls(n: int) -> int:
 
 
 def big_c_call(n: int) -> int:
-    """Few calls, long time in each."""
+    """Few, long calls."""
     items = list(range(2_000))
     total = 0
     for _ in range(n):
@@ -58,7 +58,7 @@ def _squares(n: int) -> Iterator[int]:
 
 
 def generator(n: int) -> int:
-    """A generator that is resumed at every turn."""
+    """A generator that is resumed in every iteration."""
     total = 0
     for value in _squares(n):
         total += value & 7
@@ -83,7 +83,7 @@ class _Point:
 
 
 def objects(n: int) -> int:
-    """Objects made in a loop by a constructor written in Python."""
+    """Objects created in a loop by a constructor written in Python."""
     total = 0
     for i in range(n):
         total += _Point(i, 1).y
@@ -186,7 +186,7 @@ def strings(n: int) -> int:
 
 
 def comprehensions(n: int) -> int:
-    """Comprehensions in comprehensions."""
+    """Nested comprehensions."""
     total = 0
     for _ in range(n // 8):
         rows = [[i * j for i in range(2)] for j in range(4)]
@@ -317,8 +317,8 @@ def training(n: int) -> float:
     return log["loss"][-1]
 
 
-#: Name of the program -> components and how often each repeats: about 0.4 ms each when
-#: nothing is profiled, so that they pass between two interruptions on a busy machine, too.
+#: Name of the program -> components and how often each repeats: about 0.4 ms each without a
+#: profiler, short enough to fit between two interruptions on a busy machine.
 PROGRAMS: dict[str, tuple[tuple[Component, int], ...]] = {
     "Python calls": ((spin, 5_000), (small_calls, 7_500)),
     "C calls": ((spin, 5_000), (c_calls, 3_750)),

@@ -1,7 +1,7 @@
-"""What is profiled: small programs whose number of calls is known by construction.
+"""Programs to profile: small, with a number of calls known by construction.
 
-A :class:`Workload` is called with a repeat count; ``calls(n)`` is how many calls of Python
-and C functions that makes (a resume of a generator counts as a call).
+A :class:`Workload` is called with a repeat count; ``calls(n)`` is the number of calls of Python and
+C functions that this makes (a resume of a generator counts as a call).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _generators(n: int) -> int:
 
 
 def distinct_functions(count: int) -> list[Callable[[int], int]]:
-    """``count`` functions with a code object each."""
+    """Return ``count`` functions with a code object each."""
     source = "\n".join(f"def f{i}(x):\n    return x + {i}" for i in range(count))
     namespace: dict[str, Callable[[int], int]] = {}
     exec(compile(source, "<generated>", "exec"), namespace)
@@ -132,8 +132,8 @@ def _in_random_orders(count: int, length: int) -> Callable[[int], int]:
     """Call ``count`` functions in orders that differ from pass to pass.
 
     A fixed order would let a profiler that predicts the next callee look better than it is.
-    The order is random among neighbours only: over megabytes of functions the processor's
-    caches would be measured, and what other processes leave of them.
+    The order is random among neighbours only: over megabytes of functions the result would depend
+    on the processor's caches and on other processes.
     """
 
     @functools.cache
@@ -162,7 +162,7 @@ def _in_random_orders(count: int, length: int) -> Callable[[int], int]:
 
 
 def function_workloads() -> list[Workload]:
-    """The programs of the ``functions`` case."""
+    """Return the programs of the ``functions`` case."""
     return [
         Workload("calls", "Python method calls", _python_calls, lambda n: n, 60_000),
         Workload("ccalls", "builtins and C methods", _c_calls, lambda n: 2 * n, 40_000),

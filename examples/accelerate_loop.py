@@ -1,4 +1,4 @@
-"""Where a loop with Accelerate goes: one line more than without fastprof.
+"""Shows where a loop with Accelerate spends its time; fastprof needs one more line.
 
 python examples/accelerate_loop.py
 """

@@ -1,4 +1,4 @@
-"""Where a Lightning training goes: one line more than without fastprof.
+"""Shows where a Lightning training spends its time; fastprof needs one more line.
 
 python examples/lightning_trainer.py [--out DIR]
 """

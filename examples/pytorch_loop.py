@@ -1,4 +1,4 @@
-"""Where a plain PyTorch loop goes, without an edit to it.
+"""Shows where a plain PyTorch loop spends its time, without changing the loop.
 
 python examples/pytorch_loop.py
 """

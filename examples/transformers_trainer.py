@@ -1,4 +1,4 @@
-"""Where a training with transformers' Trainer goes: one line more than without fastprof.
+"""Shows where transformers' Trainer spends its time; fastprof needs one more line.
 
 python examples/transformers_trainer.py [--out DIR]
 """

@@ -20,13 +20,13 @@ from helpers import time_scale
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 
-#: Seconds for one answer; only ever a limit against hanging.
+#: Seconds for one answer; only a limit against hanging.
 PATIENCE = 240.0
 
 _OPTIONS = (
     "--headless=new",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # root, as in containers, cannot have one
+    "--no-sandbox",  # root, as in containers, cannot use the sandbox
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -132,7 +132,7 @@ class Browser:
             time.sleep(0.02)
 
     def run(self, code: str) -> Any:
-        """Return the value of an expression; promises are awaited."""
+        """Return the value of an expression; await promises."""
         answer = self.call(
             "Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True
         )
@@ -140,7 +140,7 @@ class Browser:
         return answer["result"].get("value")
 
     def key(self, key: str) -> None:
-        """Press a key and let it go."""
+        """Press and release a key."""
         text = {"text": key} if len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
@@ -154,12 +154,12 @@ class Browser:
             )  # fmt: skip
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the whole page, or of what is in view."""
+        """Write a picture of the whole page, or of the visible part."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:
-        """End the browser and what it started."""
+        """End the browser and its children."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -167,13 +167,13 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A running browser with a profile folder of its own."""
+    """Yield a running browser with a separate profile folder."""
     command = find_browser()
     assert command is not None
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # The protocol wants descriptors 3 and 4; a shell can move ours there.
+        # The protocol uses descriptors 3 and 4; a shell can move ours there.
         redirect = f'exec "$@" 3<&{to_read} 4>&{from_write}'
         process = subprocess.Popen(
             ["bash", "-c", redirect, "browser", command, *_OPTIONS, f"--user-data-dir={folder}"],

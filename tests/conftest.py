@@ -15,8 +15,8 @@ try:
 except ImportError:
     hypothesis = None
 else:
-    # No deadline: a test must not depend on the speed of the machine.  In CI the examples
-    # are the same in every run, so that a red branch means a change in the branch.
+    # No deadline: a test must not depend on the speed of the machine.  CI uses the same examples in
+    # every run, so that a failure means a change in the branch.
     hypothesis.settings.register_profile(
         "fastprof",
         deadline=None,
@@ -30,8 +30,8 @@ else:
     hypothesis.settings.load_profile("fastprof")
 
 
-# Who starts the suite in the background of a shell may have Ctrl-C ignored, which every
-# child would inherit.
+# A shell that starts the suite in the background may ignore Ctrl-C, and every child would inherit
+# that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -42,13 +42,13 @@ if sanitized():
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_network() -> None:
-    """Promise P6: nothing in the suite may reach beyond this machine."""
+    """Promise P6: no test may use the network."""
     network.forbid()
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
-    """Each hook backend of this interpreter: "setprofile", and "monitoring" on 3.12+."""
+    """Return each hook backend of this interpreter: "setprofile", and "monitoring" on 3.12+."""
     return request.param
 
 

@@ -1,7 +1,7 @@
-"""Real, deterministic programs whose profiles are compared with cProfile's.
+"""Real, deterministic programs for comparing profiles with cProfile's.
 
-Most are the standard library at work; the rest are in the manner of the usual benchmark
-programs.  Each is a function without arguments that does the same in every run.
+Most run the standard library; the rest resemble common benchmark programs.  Each is a function
+without arguments that does the same work in every run.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def program(function: Callable[[], object]) -> Callable[[], object]:
 
 
 def warm(name: str) -> Callable[[], object]:
-    """A program whose caches are filled: from now on every run makes the same calls."""
-    # Full of the patterns of earlier tests, `re` drops one for another in some runs.
+    """Return a program with filled caches: from now on every run makes the same calls."""
+    # With a cache full of earlier tests' patterns, `re` replaces some of them in some runs.
     re.purge()
     run = PROGRAMS[name]
     run()
@@ -68,7 +68,7 @@ _DATA = {
 
 @program
 def json_round_trip() -> object:
-    # With an indent the encoder is the one in Python.
+    # With an indent json uses its encoder in Python.
     text = json.dumps(_DATA, indent=2, sort_keys=True)
     return json.loads(text, object_pairs_hook=dict) == _DATA
 
@@ -453,7 +453,7 @@ class _Worker(_Task):
 
 
 class _Scheduler:
-    """Tasks that pass packets on, in the manner of the Richards benchmark."""
+    """Tasks that pass packets on, like the Richards benchmark."""
 
     def __init__(self) -> None:
         self.tasks = [_Device("device", 3), _Handler("handler", 2), _Worker("worker", 1)]
@@ -504,7 +504,7 @@ class _Scale:
 
 @program
 def constraints() -> object:
-    """Values that follow each other, in the manner of the DeltaBlue benchmark."""
+    """Values that depend on each other, like the DeltaBlue benchmark."""
 
     def plan(variable: _Variable) -> Iterator[_Scale]:
         for constraint in sorted(variable.constraints):

@@ -1,4 +1,4 @@
-"""A recorder whose GPU collection is a list of calls, for the tests of the session."""
+"""A recorder that only lists its GPU calls, for the tests of the session."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fastprof.capture.options import Recorder
 
 
 class FakeGpu:
-    """What the recorder's C part does for the GPU: answers, and a list of the calls.
+    """Replaces the GPU part of the recorder: gives answers, and lists the calls.
 
-    ``answers`` are the states that ``gpu_start`` gives one after the other, the last one
-    from then on.  ``broken`` are names of methods that raise.
+    ``answers`` are the states that ``gpu_start`` returns one after another; the last one repeats.
+    ``broken`` are names of methods that raise.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class FakeGpu:
 
 
 def recorder_with(fake: FakeGpu) -> type[Recorder]:
-    """Return a recorder class that does everything but the GPU's part, which is ``fake``."""
+    """Return a recorder class whose GPU part is ``fake``."""
 
     class WithFakeGpu(Recorder):
         def gpu_start(self, *args, **kwargs):

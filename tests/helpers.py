@@ -1,4 +1,4 @@
-"""What several test files need: child processes that may crash or hang, and the backends."""
+"""Shared by test files: child processes that may crash or hang, and the backends."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ T = TypeVar("T")
 
 
 def sanitized(*names: str) -> bool:
-    """True when this interpreter runs under a preloaded sanitizer: one of `names`, or any."""
+    """Return whether this interpreter runs under a preloaded sanitizer: one of `names`, or any."""
     return any(name in os.environ.get("LD_PRELOAD", "") for name in names or ("asan", "tsan"))
 
 
 def check_patiently(check: Callable[[T], None], record: Callable[[int], T]) -> None:
-    """Check what ``record(0)`` returns; if it is not as it should be, two more recordings.
+    """Check the result of ``record(0)``; if the check fails, try two more recordings.
 
-    A share of a step is not the same on a busy machine; what is wrong with a rule is wrong
-    three times.
+    A busy machine changes the shares of a step; a wrong rule fails three times.
     """
     for number in range(2):
         recorded = record(number)
@@ -47,10 +46,10 @@ def check_patiently(check: Callable[[T], None], record: Callable[[int], T]) -> N
 
 
 def thread_state(thread: int) -> str:
-    """The kernel's letter for what a thread of this process does: R runs, S sleeps.
+    """Return the kernel's letter for the state of a thread: R runs, S sleeps.
 
     Raises:
-        OSError: there is no such thread any more.
+        OSError: the thread no longer exists.
     """
     stat = Path(f"/proc/self/task/{thread}/stat").read_text()
     return stat[stat.rindex(")") + 2]
@@ -59,8 +58,8 @@ def thread_state(thread: int) -> str:
 def wait_for_sleeping_threads(limit_s: float = 5.0) -> None:
     """Wait until every other thread of this process sleeps, twice in a row, or `limit_s`.
 
-    For a fork under a sanitizer: GCC's do not free their allocator's locks in the child, and a
-    thread that is starting or ending (pytest's watchdog does at each test) may hold one.
+    For a fork under a sanitizer: GCC's sanitizers do not free their allocator's locks in the child,
+    and a starting or ending thread (pytest's watchdog at each test) may hold one.
     """
     me = threading.get_native_id()
     deadline = time.monotonic() + limit_s
@@ -79,7 +78,7 @@ def wait_for_sleeping_threads(limit_s: float = 5.0) -> None:
 
 
 def time_scale() -> float:
-    """By how much limits against hanging are stretched (valgrind and sanitizers are slow)."""
+    """Return the factor for limits against hanging (valgrind and sanitizers are slow)."""
     return float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
 
 
@@ -97,7 +96,7 @@ class ChildResult:
     stderr: str
 
     def check(self, *, returncode: int = 0) -> ChildResult:
-        """Fail the test, showing what the child wrote, unless it ended with `returncode`."""
+        """Fail the test and show the child's output, unless it ended with `returncode`."""
         if self.end in ("crash", "hang") or self.returncode != returncode:
             raise AssertionError(
                 f"the child ended with {self.end}, exit status {self.returncode}, "
@@ -108,9 +107,9 @@ class ChildResult:
 
 
 def child_env(env: Mapping[str, str] | None = None, *, guard: bool = True) -> dict[str, str]:
-    """This process's environment without FASTPROF variables, plus `env`.
+    """Return this process's environment without FASTPROF variables, plus `env`.
 
-    With `guard` the child refuses network connections, as the test process does.
+    With `guard` the child refuses network connections, like the test process.
     """
     result = {
         name: value
@@ -138,24 +137,24 @@ def run_command(
     stdin: str | None = None,
     guard: bool = True,
 ) -> ChildResult:
-    """Run `command` and say how it ended.
+    """Run `command` and return how it ended.
 
     Arguments:
-        timeout: seconds after which it counts as a hang; only ever a limit, so generous.
+        timeout: seconds after which it counts as a hang; only a limit, so generous.
         env: variables added to `child_env()`.
         rlimit_as: address space in bytes; ignored under a sanitizer, whose shadow memory
             takes terabytes of it.
-        stdin: text for its standard input; without it there is none.
-        guard: whether the child refuses network connections.  Turn it off where every
-            allocation of the child counts, and under ``-I`` or ``-E``, where it cannot work.
+        stdin: text for its standard input; None: no input.
+        guard: whether the child refuses network connections.  Turn it off if every allocation of
+            the child counts, and under ``-I`` or ``-E``, where it cannot work.
     """
 
     def limit_memory() -> None:
         assert rlimit_as is not None
         resource.setrlimit(resource.RLIMIT_AS, (rlimit_as, rlimit_as))
 
-    # Where it can be left out it must be: it makes the child run Python between fork and
-    # exec, and a sanitizer's allocator may have been locked by another thread at the fork.
+    # Use it only if necessary: it makes the child run Python between fork and exec, and another
+    # thread may have locked a sanitizer's allocator at the fork.
     before_exec = None if rlimit_as is None or sanitized() else limit_memory
     with subprocess.Popen(
         command,
@@ -167,7 +166,7 @@ def run_command(
         errors="backslashreplace",
         env=child_env(env, guard=guard),
         cwd=cwd,
-        # Its own group, so that a hanging child goes with its own children.
+        # A separate group, to end a hanging child with its children.
         start_new_session=True,
         preexec_fn=before_exec,
     ) as process:
@@ -175,7 +174,7 @@ def run_command(
             stdout, stderr = process.communicate(stdin, timeout=timeout * time_scale())
             end = "ok" if process.returncode == 0 else "status"
         except subprocess.TimeoutExpired:
-            # SIGABRT makes faulthandler show where it hangs.
+            # SIGABRT makes faulthandler show the hanging code.
             os.killpg(process.pid, signal.SIGABRT)
             try:
                 stdout, stderr = process.communicate(timeout=10.0)
@@ -191,7 +190,7 @@ def run_command(
 def run_together(
     commands: Sequence[Sequence[str]], env: Mapping[str, str], limit_s: float = 120.0
 ) -> list[str]:
-    """Run the ranks of a job, a command each; return what each has said.  All must succeed."""
+    """Run the ranks of a job, a command each; return their output.  All must succeed."""
     children = [
         subprocess.Popen(
             command, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,4 @@
-"""Children that use a hook in a way that may crash or hang; see the reliability tests."""
+"""Children that use a hook in ways that may crash or hang; see the reliability tests."""
 
 from __future__ import annotations
 

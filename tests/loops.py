@@ -33,7 +33,7 @@ def slow(items, seconds: float):
 
 
 def train_step(*, forward: float = 0, backward: float = 0, optimizer: float = 0) -> None:
-    """The three sections of a step, each lasting at least so many seconds."""
+    """Run the three sections of a step, each for at least the given seconds."""
     with profile_section("forward"):
         time.sleep(forward)
     with profile_section("backward"):

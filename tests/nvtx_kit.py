@@ -1,4 +1,4 @@
-"""Libraries of the NVTX tests: a client, a tool, a program without Python."""
+"""Builds the libraries of the NVTX tests: a client, a tool, a program without Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "NVTX_INJECTION64_PATH"
 
 
 def real_headers() -> str | None:
-    """A folder with NVIDIA's nvtx3/nvToolsExt.h, or None."""
+    """Return a folder with NVIDIA's nvtx3/nvToolsExt.h, or None."""
     found = sorted(glob.glob("/usr/local/cuda*/include/nvtx3/nvToolsExt.h"))
     return str(Path(found[-1]).parent.parent) if found else None
 
@@ -40,7 +40,7 @@ def compile_c(target: Path, source: Path, *options: str) -> Path:
 
 
 def build_client(folder: Path, kind: str = "own") -> Path:
-    """The client as a library; ``kind`` "real" builds it on NVIDIA's headers, or skips."""
+    """Build the client as a library; ``kind`` "real" uses NVIDIA's headers, or skips the test."""
     options = ["-shared", "-fPIC"]
     if kind == "real":
         headers = real_headers()
@@ -58,6 +58,6 @@ def build_listener(folder: Path) -> Path:
 def run_nvtx(code: str, *args: str, env: Mapping[str, str] | None = None) -> ChildResult:
     """Run `code` in a child that can import nvtx_child; the caller checks the result."""
     python_path = os.pathsep.join(filter(None, (str(SOURCES), os.environ.get("PYTHONPATH"))))
-    # A tool that watches the test run must not be in the way.
+    # A tool that observes the test run must not interfere.
     clean = {VARIABLE: "", "NSYS_PROFILING_SESSION_ID": "", "CUDA_INJECTION64_PATH": ""}
     return run_child(code, *args, env={**clean, "PYTHONPATH": python_path, **(env or {})})

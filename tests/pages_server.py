@@ -1,4 +1,4 @@
-"""Pages of a program that runs in a browser, and the files it is to open, on a local port."""
+"""Serves a browser program's pages, and the files for it to open, on a local port."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def serve(pages: Path, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Serve a folder, and contents at paths such as ``/trace``; the address."""
+    """Serve a folder, and contents at paths such as ``/trace``; yield the address."""
     handler = type("Handler", (_Handler,), {"files": files})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(pages))

@@ -1,4 +1,4 @@
-"""Training loops with planted work of a known length, which measure it themselves."""
+"""Training loops with planted work, which they measure themselves."""
 
 from __future__ import annotations
 

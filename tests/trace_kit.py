@@ -1,4 +1,4 @@
-"""What every trace must hold, by the rules of Chrome's event format and of its readers."""
+"""Checks of any trace, by the rules of Chrome's event format and of its readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-#: Categories as torch.profiler has them, and our own for marks.
+#: torch.profiler's categories, and our own for marks.
 CATEGORIES = {
     "user_annotation",
     "python_function",
@@ -31,7 +31,7 @@ METADATA = {
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a trace, packed or not; JSON as strict as it comes."""
+    """Read a trace, compressed or not, as strict JSON."""
     content = path.read_bytes()
     if content.startswith(b"\x1f\x8b"):
         content = gzip.decompress(content)
@@ -39,7 +39,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check(data: dict[str, Any]) -> None:
-    """Every event is as the format says, and the spans of each track are nested."""
+    """Check that every event follows the format, and that the spans of each track are nested."""
     assert isinstance(data["baseTimeNanoseconds"], int)
     assert isinstance(data["distributedInfo"]["rank"], int)
     tracks = defaultdict(list)
@@ -88,7 +88,7 @@ def _check_nested(events: list[dict[str, Any]]) -> None:
 
 
 def spans(data: dict[str, Any], name: str | None = None, cat: str | None = None) -> list[Any]:
-    """Events with a duration, of a name or a category."""
+    """Return the events with a duration, of a name or a category."""
     return [
         e
         for e in data["traceEvents"]
@@ -97,7 +97,7 @@ def spans(data: dict[str, Any], name: str | None = None, cat: str | None = None)
 
 
 def tracks(data: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    """Events with a duration by process and thread, in the order of the file."""
+    """Return the events with a duration by process and thread, in the order of the file."""
     out: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for event in spans(data):
         out[event["pid"], event["tid"]].append(event)
@@ -105,12 +105,12 @@ def tracks(data: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
 
 
 def check_pairs(data: dict[str, Any]) -> None:
-    """What ends is what began last, for a reader that counts in floats.
+    """Check that each end closes the last begin, for a reader that counts in floats.
 
-    speedscope's rules (src/import/trace-event.ts): times are counted from the first of a
-    track; beginnings and ends are two queues in the order of time, of equal beginnings
-    the longer first; an end goes before a beginning at the same moment, unless it is of
-    the same name; of equal ends, the one of what is open is taken.
+    speedscope's rules (src/import/trace-event.ts): times count from the first of a track; begins
+    and ends are two queues ordered by time, with the longer first of equal begins; an end precedes
+    a begin at the same moment, unless it has the same name; of equal ends, the reader takes the end
+    of the open span.
     """
     for events in tracks(data).values():
         first = min(e["ts"] for e in events)

@@ -1,8 +1,8 @@
 """A tiny training job with sleeps of known length in each phase, for real trainers.
 
-Every planted sleep notes how long it really took, so that a section can be compared with
-the truth on a machine of any load: a section is never shorter than what was planted in
-it, and the typical entry is longer by no more than the framework's own work.
+Every planted sleep measures its real length, so that tests can compare a section with the truth on
+a machine of any load: a section is never shorter than its planted sleeps, and the typical entry is
+longer by at most the framework's own work.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-#: Milliseconds that a trainer itself may spend inside a section, and the share of 5 %.
+#: Milliseconds that a trainer itself may spend inside a section, and a share of 5 %.
 OWN_MS, OWN_SHARE = 4.0, 0.05
-#: Of fewer entries the typical one may be one that the machine was late with.
+#: With fewer entries, the machine may have delayed the typical one.
 FEW = 4
 
 
 class Planted:
-    """Sleeps, and what they took."""
+    """Sleeps and their real lengths."""
 
     def __init__(self) -> None:
         self.ms: dict[str, list[float]] = defaultdict(list)
@@ -36,7 +36,7 @@ class Planted:
         return sum(sum(self.ms[what]) for what in whats)
 
     def check(self, row: Any, *whats: str, count: int | None = None) -> None:
-        """Compare a report's section with what was planted under these names."""
+        """Compare a report's section with the sleeps of these names."""
         assert row.total_ms >= self.total(*whats) * 0.999
         if count is not None:
             assert row.count == count
@@ -47,7 +47,7 @@ class Planted:
             typical = statistics.median(map(sum, zip(*planted, strict=True)))
             assert row.p50_ms <= typical * (1 + OWN_SHARE) + OWN_MS
         else:
-            # Without the longest: the machine may have been late with it.
+            # Without the longest entry, which the machine may have delayed.
             mean = self.total(*whats) / row.count
             rest = (row.total_ms - row.max_ms) / (row.count - 1)
             assert rest <= mean * (1 + OWN_SHARE) + OWN_MS
@@ -74,7 +74,7 @@ class DictItems(Items):
 
 
 class Net(torch.nn.Module):
-    """A linear layer that takes its time, forward and backward."""
+    """A linear layer that sleeps in forward and backward."""
 
     def __init__(self, planted: Planted, forward_ms: float = 10, backward_ms: float = 12) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def slow_backward(x: torch.Tensor, planted: Planted, ms: float) -> torch.Tensor:
 
 
 class SlowSGD(torch.optim.SGD):
-    """SGD whose step takes its time, after the closure."""
+    """SGD whose step sleeps after the closure."""
 
     def __init__(self, params: Any, planted: Planted, ms: float = 11) -> None:
         self.planted, self.ms = planted, ms
@@ -126,7 +126,7 @@ def mean_loss(out: torch.Tensor, planted: Planted, ms: float = 6, what: str = "l
 
 
 def rows_add_up(report: Any) -> None:
-    """The rows of a step sum to its wall time, and none of them is negative."""
+    """Check that the rows of a step sum to its wall time, and that none is negative."""
     steps = report.steps
     assert sum(row.total_ns for row in steps.rows) == steps.wall_ns
     assert all(row.total_ns >= 0 for row in steps.rows), steps.rows

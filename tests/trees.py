@@ -1,4 +1,4 @@
-"""Recording a function and looking at the calling-context tree it left."""
+"""Records a function and reads its calling-context tree."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
 
-#: What the recording itself adds: the call that ends it.
+#: The call that the recording itself adds: its end.
 OWN = "fastprof._core.Recorder.disable"
 
 
 def record(run: Callable[[], object], backend: str, **options: Any) -> Snapshot:
-    """Record `run()`; an exception it raises is swallowed after the recording."""
+    """Record `run()`; ignore its exception."""
     recorder = Recorder(backend=backend, **options)
     recorder.enable()
     try:
@@ -28,10 +28,10 @@ def record(run: Callable[[], object], backend: str, **options: Any) -> Snapshot:
 
 
 def paths(snapshot: Snapshot) -> Counter[tuple[tuple[str, ...], str]]:
-    """Calls and resumes by path of names from the root, all threads together.
+    """Return calls and resumes by path of names from the root, all threads together.
 
-    Constructors and callable objects are left out of the paths: only one backend sees
-    them.  Names are cProfile's, which both backends know on every version.
+    The paths omit constructors and callable objects, which only one backend sees.  Names are
+    cProfile's, which both backends know on every version.
     """
     found: Counter[tuple[tuple[str, ...], str]] = Counter()
     for thread in snapshot.threads:
@@ -51,7 +51,7 @@ def paths(snapshot: Snapshot) -> Counter[tuple[tuple[str, ...], str]]:
 
 
 def counts(snapshot: Snapshot, name: str) -> tuple[int, int]:
-    """(calls, resumes) of every function labelled `name`."""
+    """Return (calls, resumes) of every function labelled `name`."""
     calls = resumes = 0
     for thread in snapshot.threads:
         for i, k in enumerate(thread.nodes.key):

@@ -1,9 +1,9 @@
-"""Compares python/fastprof/_core.pyi with the extension that is installed.
+"""Compares python/fastprof/_core.pyi with the installed extension.
 
     python tools/check_stub.py
 
-prints one line for each difference; exit status 1 when there is any.  Names only: types of
-C functions cannot be read back.
+prints one line for each difference; the exit status is 1 if there is any.  Compares names only,
+because the types of C functions cannot be read back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STUB = Path(__file__).resolve().parent.parent / "python" / "fastprof" / "_core.p
 
 
 def declared(body: Iterable[ast.stmt]) -> set[str]:
-    """Public names that the statements of a stub define."""
+    """Return the public names that the statements of a stub define."""
     names: set[str] = set()
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -31,7 +31,7 @@ def declared(body: Iterable[ast.stmt]) -> set[str]:
 
 
 def differences(stub: ast.Module, module: ModuleType) -> list[str]:
-    """What the stub has and the module lacks, and the other way round; classes too."""
+    """Return the names that only the stub or only the module has, also inside classes."""
     found: list[str] = []
 
     def compare(where: str, wanted: set[str], actual: set[str]) -> None:

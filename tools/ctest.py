@@ -1,4 +1,4 @@
-"""Builds the C core with its own tests and runs them, without Python.h.
+"""Builds the C core with its tests and runs them, without Python.h.
 
     python3 tools/ctest.py                     plain build
     python3 tools/ctest.py plain asan tsan     several
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "c"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 MODES = {
-    # The suite's checks must survive NDEBUG, and the core is shipped with it.
+    # The tests' checks must work with NDEBUG, because the released core is built with it.
     "plain": ["-O2", "-DNDEBUG"],
     "asan": ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "tsan": ["-g", "-O1", "-fsanitize=thread"],
@@ -40,7 +40,7 @@ def sources() -> list[Path]:
 
 
 def unregistered(tests: Path = TESTS) -> list[str]:
-    """What is wrong between the tests and list.h: one sentence for each difference."""
+    """Return a sentence for each difference between the tests and list.h."""
     defined: list[str] = []
     for path in sorted(tests.glob("test_*.c")):
         defined += re.findall(r"^FP_TEST\((\w+)\)", path.read_text(encoding="utf-8"), re.M)
@@ -57,7 +57,7 @@ def unregistered(tests: Path = TESTS) -> list[str]:
 
 
 def runner(mode: str) -> list[str] | None:
-    """The command in front of the test program; None when the mode cannot run here."""
+    """Return the command to put before the test program; None: the mode cannot run here."""
     if mode == "valgrind":
         if shutil.which("valgrind") is None:
             return None
@@ -71,7 +71,7 @@ def runner(mode: str) -> list[str] | None:
 
 
 def run_mode(mode: str, build: Path, compiler: list[str]) -> bool | None:
-    """Build and run one mode; True when it passed or cannot run here, None: not built."""
+    """Build and run one mode.  Return True if it passed or cannot run here; None: not built."""
     command = runner(mode)
     if command is None:
         print(f"{mode}: skipped, no {mode} on this machine", flush=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes a Debian sid with CPythons that this machine lacks, for tests; about 3 minutes.
+# Installs a Debian sid with CPythons that this machine lacks, for tests; takes about 3 minutes.
 #
-#     bash tools/debian_pythons.sh make FOLDER VERSION...     such as 3.14 3.15
-#     bash tools/debian_pythons.sh run FOLDER COMMAND...      a command in it, as root
+#     bash tools/debian_pythons.sh make FOLDER VERSION...     for example 3.14 3.15
+#     bash tools/debian_pythons.sh run FOLDER COMMAND...      run a command in it, as root
 #
-# FOLDER/root is the system with compiler and Pythons; in it, /root/wheels is what the tests need
-# of pip's packages: "run" need not reach the network.  Needs root and a Debian whose mirror has
-# sid; installs debootstrap where it is missing.  Status 3, with one line: cannot be made here.
+# FOLDER/root is the system with compiler and Pythons; its folder /root/wheels has the packages
+# that the tests need, so "run" needs no network.  Needs root and a Debian whose mirror has sid;
+# installs debootstrap if it is missing.  Exit status 3, with one line: not possible here.
 set -euo pipefail
 
 no() {
@@ -32,7 +32,7 @@ make() {
         include+=",python$python-dev,python$python-venv,libpython$python-testsuite"
     done
     mkdir -p "$folder"
-    # Mounts that an interrupted debootstrap leaves go with the namespace.
+    # The namespace removes mounts that an interrupted debootstrap leaves.
     timeout 900 unshare --mount debootstrap --variant=minbase --include="$include" sid \
         "$folder/root" "$mirror" >"$folder/log" 2>&1 ||
         no "debootstrap of sid with $* failed: $(tail -n 1 "$folder/log")"

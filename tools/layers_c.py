@@ -1,8 +1,8 @@
-"""Checks the rules of csrc/ that the compiler does not: directions, circles, versions, globals.
+"""Checks rules of csrc/ that no compiler checks: directions, circles, versions, globals.
 
     python3 tools/layers_c.py [ROOT]
 
-prints one line for each violation; exit status 1 when there is any.
+prints one line for each violation; the exit status is 1 if there is any.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MAY_INCLUDE = {
     "gpu": ("core", "gpu"),
     "py": ("core", "gpu", "py"),
 }
-#: The only file that may look at the interpreter's version or build.
+#: The only file that may test the interpreter's version or build.
 COMPAT = "csrc/py/pycompat.h"
-#: Headers that come with the interpreter; none of them outside csrc/py.
+#: Headers of the interpreter; only csrc/py may include them.
 PYTHON_HEADERS = re.compile(
     r"(Python|patchlevel|pyconfig|pythread|structmember|frameobject)\.h|(cpython|internal)/.*"
 )
@@ -37,7 +37,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 
 
 def without_comments(text: str, *, literals: bool = False) -> str:
-    """`text` with comments (and string and character literals) blanked, line by line."""
+    """Return `text` with comments (and literals) blanked; lines keep their numbers."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -49,7 +49,7 @@ def without_comments(text: str, *, literals: bool = False) -> str:
 
 
 def _files(root: Path) -> Iterator[tuple[str, str, str]]:
-    """(path from the root, layer, text without comments) of every C file."""
+    """Yield (path from the root, layer, text without comments) of every C file."""
     source = root / "csrc"
     for path in sorted(source.rglob("*.[ch]")):
         layer = path.relative_to(source).parts[0]
@@ -58,7 +58,7 @@ def _files(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def include_violations(root: Path) -> list[str]:
-    """Includes that go up or sideways, and interpreter headers outside csrc/py."""
+    """Report includes that go up or sideways, and interpreter headers outside csrc/py."""
     found = []
     for name, layer, text in _files(root):
         allowed = MAY_INCLUDE.get(layer)
@@ -75,7 +75,7 @@ def include_violations(root: Path) -> list[str]:
 
 
 def version_violations(root: Path) -> list[str]:
-    """Tests of the interpreter's version or build outside pycompat.h."""
+    """Report tests of the interpreter's version or build outside pycompat.h."""
     return [
         f"{name}: {test} belongs to {COMPAT}"
         for name, _, text in _files(root)
@@ -85,7 +85,7 @@ def version_violations(root: Path) -> list[str]:
 
 
 def _file_level(text: str) -> Iterator[str]:
-    """Declarations and definitions at file level, each with its braces' content left out."""
+    """Yield the declarations and definitions at file level, without the contents of braces."""
     text = _DIRECTIVE.sub("", without_comments(text, literals=True))
     depth = 0
     statement = ""
@@ -115,12 +115,12 @@ def _is_mutable_variable(declaration: str) -> bool:
     declarator = declaration.split("=")[0]
     if re.match(r"[^(]*\((?!\s*\*)", declarator):
         return False  # a prototype; a pointer to a function opens with "(*"
-    # What is constant is the thing itself: of a pointer, what follows the last asterisk.
+    # The variable itself must be constant: for a pointer, look after the last asterisk.
     return re.search(r"\bconst\b", declarator.rpartition("*")[2]) is None
 
 
 def global_violations(root: Path) -> list[str]:
-    """Mutable file-level variables in the pure layers, and `static` ones in functions."""
+    """Report mutable file-level variables in the pure layers, and `static` ones in functions."""
     found = []
     for name, layer, text in _files(root):
         if layer not in ("core", "gpu"):
@@ -135,7 +135,7 @@ def global_violations(root: Path) -> list[str]:
 
 
 def thread_local_violations(root: Path) -> list[str]:
-    """More than the one thread-local variable that the design allows."""
+    """Report thread-local variables, except the one that the design allows."""
     defined = [
         name
         for name, _, text in _files(root)
@@ -147,7 +147,7 @@ def thread_local_violations(root: Path) -> list[str]:
 
 
 def purity_violations(root: Path) -> list[str]:
-    """Printing in the pure layers, and memory not taken from the allocator handed in."""
+    """Report pure layers that print, or allocate without the allocator they are given."""
     found = []
     for name, layer, text in _files(root):
         if layer not in ("core", "gpu"):
@@ -162,10 +162,10 @@ def purity_violations(root: Path) -> list[str]:
 
 
 def _uses(root: Path) -> dict[str, dict[str, str]]:
-    """File -> the files that it includes or calls -> by what.
+    """Return file -> files that it includes or calls -> the name that it uses.
 
-    A call is any mention of what another file defines: a table that holds a function
-    calls it, too.  A header calls what its inline functions call.
+    A call is any mention of a name that another file defines: a table that holds a function calls
+    it, too.  A header calls the functions that its inline functions call.
     """
     texts = {name: without_comments(text, literals=True) for name, _, text in _files(root)}
     home = {
@@ -188,7 +188,7 @@ def _uses(root: Path) -> dict[str, dict[str, str]]:
 
 
 def _defined(text: str) -> Iterator[str]:
-    """Functions and variables that a .c file defines for others."""
+    """Yield the functions and variables that a .c file defines for others."""
     for before, name in _FUNCTION.findall(text):
         if "static" not in before.split():
             yield name
@@ -200,7 +200,7 @@ def _defined(text: str) -> Iterator[str]:
 
 
 def _bodies(text: str) -> Iterator[str]:
-    """What stands in braces at file level."""
+    """Yield the contents of braces at file level."""
     depth = start = 0
     for at, character in enumerate(_DIRECTIVE.sub("", text)):
         if character == "{":
@@ -213,7 +213,7 @@ def _bodies(text: str) -> Iterator[str]:
 
 
 def circles(uses: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Names that reach each other: the strongly connected components of more than one."""
+    """Return groups of names that reach each other: strongly connected components."""
     reached: dict[str, set[str]] = {}
     for name in uses:
         seen: set[str] = set()
@@ -228,7 +228,7 @@ def circles(uses: Mapping[str, Collection[str]]) -> list[list[str]]:
 
 
 def circle_violations(root: Path) -> list[str]:
-    """Circles of files, each with what holds it together."""
+    """Report circles of files, each with the names that connect it."""
     uses = _uses(root)
     lines = []
     for circle in circles(uses):
@@ -245,7 +245,7 @@ def circle_violations(root: Path) -> list[str]:
 
 
 def violations(root: Path) -> list[str]:
-    """Everything above, for the tree below `root`."""
+    """Return all violations in the tree below `root`."""
     return [
         *include_violations(root),
         *circle_violations(root),

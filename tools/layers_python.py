@@ -2,8 +2,8 @@
 
     python3 tools/layers_python.py [ROOT]
 
-prints one line for each violation; exit status 1 when there is any.  An import inside a function
-counts, and so does one for typing only: who reads one file of a circle has to read all.
+prints one line for each violation; the exit status is 1 if there is any.  Imports inside functions
+and for typing count, too: a reader of one file in a circle has to read all of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from layers_c import circles
 
 PACKAGE = "fastprof"
 BASE = ("snapshot", "errors", "names", "fileio", "lazy", "_version")
-#: First part of a module's name -> first parts that it may import, beside itself.
-#: `capture` and `report` meet only through `snapshot`.
+#: First part of a module's name -> first parts that it may import, besides itself. `capture` and
+#: `report` meet only through `snapshot`.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BASE, BASE),
     "capture": (*BASE, "_core"),
@@ -38,8 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "integrations": (*BASE, "capture", "report", "findings", "read", "render", "session"),
 }
-#: Module -> the module that it imports against the direction: the classes that a user holds
-#: have `to_text()`, `save()` and the like, which load a writer when they are first called.
+#: Module -> the module that it may import against the direction: methods such as `to_text()` and
+#: `save()` of the user's classes load a writer at their first call.
 UPWARD = {
     "report.model": "render.formats",
     "report.ranks": "render.formats",
@@ -50,7 +50,7 @@ TOP = ("", "__main__", "cli")
 
 
 def _module_name(path: Path, package: Path) -> str:
-    """Dotted name below the package; "" for the package itself."""
+    """Return the dotted name below the package; "" for the package itself."""
     parts = list(path.relative_to(package).with_suffix("").parts)
     if parts[-1] == "__init__":
         parts.pop()
@@ -58,7 +58,7 @@ def _module_name(path: Path, package: Path) -> str:
 
 
 def _absolute(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    """The module that a from-import names, absolute."""
+    """Return the absolute name of the module in a from-import."""
     if node.level == 0:
         return node.module or ""
     inside = [PACKAGE, *filter(None, module.split("."))]
@@ -68,7 +68,7 @@ def _absolute(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
 
 
 def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
-    """Absolute names of what the module imports, also by importlib and for typing only."""
+    """Yield absolute names of all imports of a module, also by importlib and for typing only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -89,12 +89,12 @@ def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
             and isinstance(node.value, str)
             and re.fullmatch(rf"{PACKAGE}(\.[a-z_]+)+", node.value)
         ):
-            # A table of modules that are imported by name.
+            # A table of modules to import by name.
             yield node.value
 
 
 def _at_import(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Import statements that run when the module is imported."""
+    """Yield the import statements that run when the module is imported."""
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()
@@ -107,7 +107,7 @@ def _at_import(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _modules(root: Path) -> Iterator[tuple[str, str, ast.Module, bool]]:
-    """(path from the root, dotted name, tree, is it a package) of every module."""
+    """Yield (path from the root, dotted name, tree, is it a package) of every module."""
     package = root / "python" / PACKAGE
     for path in sorted(package.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -116,12 +116,12 @@ def _modules(root: Path) -> Iterator[tuple[str, str, ast.Module, bool]]:
 
 
 def _is_upward(module: str, name: str) -> bool:
-    """Whether `name` is the import against the direction that `module` may make."""
+    """Return whether `module` may import `name` against the direction."""
     return module in UPWARD and f"{name}.".startswith(f"{PACKAGE}.{UPWARD[module]}.")
 
 
 def direction_violations(root: Path) -> list[str]:
-    """Imports against the layers, and modules that are in no layer."""
+    """Report imports against the layers, and modules that are in no layer."""
     found = []
     for path, module, tree, is_package in _modules(root):
         layer = module.split(".")[0]
@@ -142,14 +142,14 @@ def direction_violations(root: Path) -> list[str]:
 
 
 def _arrows(root: Path) -> dict[str, set[str]]:
-    """Per module the modules that it imports, but for those in `UPWARD`."""
+    """Return the modules that each module imports, except those in `UPWARD`."""
     modules = {name: (tree, is_package) for _, name, tree, is_package in _modules(root)}
     arrows: dict[str, set[str]] = {}
     for module, (tree, is_package) in modules.items():
         arrows[module] = set()
         for name in imports(tree, module, is_package=is_package):
             target = name.removeprefix(PACKAGE).removeprefix(".")
-            if target not in modules:  # it is a name in a module
+            if target not in modules:  # a name in a module
                 target = target.rpartition(".")[0]
             inside = name.split(".")[0] == PACKAGE and not name.startswith(f"{PACKAGE}._core")
             if inside and target in modules and not _is_upward(module, name):
@@ -159,7 +159,7 @@ def _arrows(root: Path) -> dict[str, set[str]]:
 
 
 def circle_violations(root: Path) -> list[str]:
-    """Modules that reach each other by imports, with every arrow between them."""
+    """Report modules that reach each other by imports, with every arrow between them."""
     arrows = _arrows(root)
     found = []
     for circle in circles(arrows):
@@ -171,7 +171,7 @@ def circle_violations(root: Path) -> list[str]:
 
 
 def extension_violations(root: Path) -> list[str]:
-    """Imports of the extension from anywhere but `capture`, the layers above included."""
+    """Report imports of the extension outside of `capture`."""
     return [
         f"{path}: only capture may import {PACKAGE}._core"
         for path, module, tree, is_package in _modules(root)
@@ -184,7 +184,7 @@ def extension_violations(root: Path) -> list[str]:
 
 
 def dependency_violations(root: Path) -> list[str]:
-    """Imports at import time of anything but the standard library and the package.
+    """Report imports at import time of anything but the standard library and the package.
 
     A module named after a framework (`demo_torch`) is its adapter and may import it.
     """
@@ -202,7 +202,7 @@ def dependency_violations(root: Path) -> list[str]:
 
 
 def violations(root: Path) -> list[str]:
-    """Everything above, for the tree below `root`."""
+    """Return all violations in the tree below `root`."""
     return [
         *direction_violations(root),
         *circle_violations(root),

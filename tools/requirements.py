@@ -1,10 +1,10 @@
-"""Keeps docs/requirements.md: for every row, the tests that are named after it.
+"""Writes docs/requirements.md: for every requirement (row), the tests named after it.
 
     python tools/requirements.py           write the page
-    python tools/requirements.py --check   fail if the page is not what this would write
+    python tools/requirements.py --check   fail if the page is out of date
 
-A test shows the row whose id is in its name (``test_s3_05_...``, ``test_f21_...``), or a
-row that ``ALSO`` below gives it, where one test shows several.
+A test shows the row whose id is in its name (``test_s3_05_...``, ``test_f21_...``), and the rows
+that ``ALSO`` below assigns to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "requirements.md"
 
-#: Row -> what it asks for, in short; or why there is no test yet.
+#: Row -> the requirement in short, or the reason why there is no test yet.
 ROWS: dict[str, str] = {
     "S0-01": "`fastprof run`: both layers",
     "S0-02": "one layer alone",
@@ -225,7 +225,7 @@ ROWS.update(
 
 _METRICS = "tests/session/test_metrics.py"
 
-#: Tests that show a row their name does not say.
+#: Tests of a row that is not in their names.
 ALSO: dict[str, list[str]] = {
     "P9": [f"{_METRICS}::test_s4_18_a_failing_logger_is_reported_once_and_switched_off"],
 }
@@ -235,12 +235,12 @@ _C_TEST = re.compile(r"^TEST\((\w+)\)", re.MULTILINE)
 
 
 def rows_of(name: str) -> list[str]:
-    """Ids of the rows that a test called ``name`` shows."""
+    """Return the ids of the rows that a test called ``name`` shows."""
     return [f"{m[1].upper()}-{m[2]}" if m[1] else m[3].upper() for m in _ID.finditer("_" + name)]
 
 
 def tests() -> Iterator[tuple[str, str]]:
-    """(file, name) of every test of the suite, Python and C."""
+    """Yield (file, name) of every test in Python and C."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):

@@ -1,9 +1,9 @@
-"""Runs every test on a machine that has a C compiler and Python, and nothing else.
+"""Runs every test on a machine that has only a C compiler and Python.
 
     python3 tools/run_tests.py [PYTEST ARGUMENT...]
 
-Makes the virtual environment .venv (or $VENV) where there is none, installs fastprof with
-its test requirements into it, then runs the C tests and pytest.  May be run again and again.
+Creates the virtual environment .venv (or $VENV) if there is none, installs fastprof with its test
+requirements into it, then runs the C tests and pytest.  You may run it repeatedly.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def run(*command: str | Path) -> None:
 
 
 def is_editable(python: Path) -> bool:
-    """Tell whether ``python`` has an editable install of fastprof (PEP 610)."""
+    """Return whether ``python`` has an editable install of fastprof (PEP 610)."""
     code = (
         "import importlib.metadata as m, json, sys\n"
         "try: text = m.distribution('fastprof').read_text('direct_url.json')\n"
         "except m.PackageNotFoundError: text = None\n"
         "sys.exit(not json.loads(text or '{}').get('dir_info', {}).get('editable'))\n"
     )
-    # -I: from the sources' folder the build's own egg-info would answer.
+    # -I: in the folder of the sources, Python would find the build's egg-info instead.
     return subprocess.run([str(python), "-I", "-c", code], check=False).returncode == 0
 
 
@@ -42,12 +42,12 @@ def main(pytest_arguments: list[str]) -> None:
     python = venv / "bin" / "python"
     if not python.exists():
         run(sys.executable, "-m", "venv", venv)
-    # pip builds in the tree; a module that was deleted since would be installed from there.
+    # pip builds in the tree, and would install modules from there that were deleted since.
     for stale in (ROOT / "build").glob("lib*"):
         shutil.rmtree(stale)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # In an environment of `make dev` a plain install would replace the link to the sources by
-    # a copy of them, and later runs of pytest would test that.
+    # In an environment of `make dev` a plain install would replace the link to the sources by a
+    # copy, and later runs of pytest would test that copy.
     if is_editable(python):
         run(*install, "--editable", ".[test]")
     else:

@@ -1,7 +1,7 @@
-"""The floor: hooks and a section that record nothing, built on demand with the C compiler.
+"""The lowest possible cost: hooks and a section that record nothing, built on demand.
 
-``load()`` returns the extension module, or the reason why there is none.  It is compiled
-once per source text, interpreter and compiler, into a cache folder.
+``load()`` returns the extension module, or the reason why there is none.  It compiles once per
+source text, interpreter and compiler, into a cache folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _config(name: str, default: str = "") -> list[str]:
 
 
 def _build(target: Path) -> None:
-    """Compile with the flags CPython was built with, as an installed extension would be."""
+    """Compile with CPython's own flags, like an installed extension."""
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [
         *(shlex.split(os.environ.get("CC", "")) or _config("CC", "cc")),
@@ -43,7 +43,7 @@ def _build(target: Path) -> None:
         "-shared",
         *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []),
     ]
-    # Two benchmarks may build at once: each into its own file, the last rename wins.
+    # Two benchmarks may build at once: each builds its own file, and the last rename wins.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         command += ["-o", str(made)]
@@ -52,7 +52,7 @@ def _build(target: Path) -> None:
 
 
 def load() -> ModuleType | str:
-    """Return the extension, built now if needed, or a sentence saying why it is missing."""
+    """Return the extension, built now if needed, or a sentence that says why it is missing."""
     flags = " ".join([*_config("CC"), *_config("CFLAGS"), sys.version])
     digest = hashlib.sha256(_SOURCE.read_bytes() + flags.encode()).hexdigest()[:16]
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]

@@ -1,9 +1,10 @@
-/* _baseline: what hooking into the interpreter costs when nothing is recorded.
+/* _baseline: the cost of hooking into the interpreter without recording
+ * anything.
  *
  * A function profiler cannot be cheaper than a hook that does nothing, and
  * hardly cheaper than one that only reads the clock at both ends of a call.
- * Both are here, together with the section object that does nothing, so that
- * benchmarks compare with the floor of the very run and machine they report.
+ * Both are here, with a section object that does nothing, so that benchmarks
+ * compare with the floor of the same run and machine.
  *
  * Not part of the package: benchmarks build it on demand and import it. */
 #define PY_SSIZE_T_CLEAN
@@ -26,7 +27,7 @@ typedef enum {
     CLOCK_MONOTONIC_NS,
 } clock_kind;
 
-/* Where the readings go: the compiler has to assume that somebody looks. */
+/* Takes the readings; volatile, so that the compiler does not remove them. */
 static volatile int64_t last_reading;
 
 static clock_kind
@@ -71,7 +72,8 @@ hook_empty(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     return 0;
 }
 
-/* Every event of the profile hook is one end of a call, so each reads once. */
+/* Every event of the profile hook is one end of a call, so each event reads
+ * once. */
 static int
 hook_counter(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
@@ -128,7 +130,7 @@ callback_empty(PyObject *self, PyObject *const *args, size_t nargs,
     Py_RETURN_NONE;
 }
 
-/* PY_START and the like: always one end of a call. */
+/* PY_START and similar events: always one end of a call. */
 static PyObject *
 callback_read(PyObject *self, PyObject *const *args, size_t nargs,
               PyObject *names)
@@ -194,7 +196,7 @@ make_callback(PyObject *module, PyObject *args)
     return (PyObject *)self;
 }
 
-/* ---- a section that does nothing, got by its name ---- */
+/* ---- a section that does nothing, found by its name ---- */
 
 static PyObject *sections; /* name -> EmptySection */
 

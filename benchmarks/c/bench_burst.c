@@ -1,9 +1,9 @@
-/* 1 000 000 launches a second by four threads, for some seconds: is any lost, and
- * how much memory does the collector take?
+/* Launches 1 000 000 times a second from four threads, for some seconds:
+ * counts lost launches, and measures the collector's memory.
  *
- * Built as bench_decode.c.  CUPTI is a stub: each thread has a buffer of its own,
- * as in CUDA 13, writes the record of a kernel right after the launch and gives
- * the buffer back when it is full. */
+ * Build it like bench_decode.c.  CUPTI is a stub: each thread has its own
+ * buffer, as in CUDA 13, writes the record of a kernel right after the launch
+ * and gives the buffer back when it is full. */
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
 #include "gpu/cupti_records.h"

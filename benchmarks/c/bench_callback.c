@@ -1,10 +1,10 @@
-/* What a launch callback costs the program's thread: the four calls that CUPTI
- * makes per cudaLaunchKernel (enter and exit, of the runtime's call and of the
- * driver's inside it), or the two when the runtime's are switched off, against a
- * callback that returns at once.
+/* Measures the cost of launch callbacks for the program's thread: the four
+ * calls that CUPTI makes per cudaLaunchKernel (enter and exit of the runtime's
+ * call and of the driver's call inside it), or two if the runtime's callbacks
+ * are off, compared to a callback that returns at once.
  *
- * Built as bench_decode.c.  Emptying the lane is not timed: that is another
- * thread's work. */
+ * Build it like bench_decode.c.  Emptying the lane is not timed: another
+ * thread does that. */
 #include "core/thread_sections.h"
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"

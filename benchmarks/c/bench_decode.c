@@ -1,14 +1,15 @@
-/* What decoding costs per record: nanoseconds in fp_ledger_record and in what
- * comes before it, over records laid out as CUPTI 13.0 does.
+/* Measures the cost of decoding: nanoseconds per record in fp_ledger_record
+ * and in the functions before it, with records in the layout of CUPTI 13.0.
  *
  *     mkdir -p build && cc -O2 -std=c11 -D_GNU_SOURCE -DNDEBUG -I csrc \
  *         -I tests/gpu/fake csrc/core/[a-z]*.c csrc/gpu/[a-z]*.c \
  *         tests/gpu/fake/fake_records.c benchmarks/c/bench_decode.c \
  *         -o build/bench_decode -pthread -ldl && build/bench_decode
  *
- * The mix: 40 kernels under 200 places in a tree, 4 streams, each tenth activity
- * a copy, at 100 000 launches a second.  Each buffer of 1 MB is decoded when it
- * is full, after the launches that are in it; each second a flush period ends. */
+ * The mix: 40 kernels under 200 places in a tree, 4 streams, every tenth
+ * activity a copy, at 100 000 launches a second.  Each buffer of 1 MB is
+ * decoded when it is full, after its launches; a flush period ends each
+ * second. */
 #include "fake_cupti.h"
 #include "gpu/cupti_abi.h"
 #include "gpu/cupti_records.h"
@@ -30,9 +31,9 @@ static char names[NAMES][128];
 
 typedef struct input {
     fp_event *event;
-    uint8_t *record; /* one behind the other */
+    uint8_t *record; /* one after another */
     size_t bytes;
-    uint8_t *calls; /* call and external id, for the other way */
+    uint8_t *calls; /* call and external id, for external correlation */
     size_t call_bytes;
 } input;
 

@@ -1,12 +1,12 @@
-/* What keeping the slowest steps costs at the end of a step: CPU time of
- * fp_thread_end_step with it less that without, as a share of steps of 1 ms.
+/* Measures the cost of keeping the slowest steps: the additional CPU time of
+ * fp_thread_end_step, as a share of steps of 1 ms.
  *
  *     mkdir -p build && cc -O2 -std=c11 -DNDEBUG -I csrc \
  *         csrc/core/[a-z]*.c benchmarks/c/bench_outliers.c \
  *         -o build/bench_outliers -lm && build/bench_outliers
  *
- * Only the looks are real.  What the steps take is made up: nearly all 1 ms, one
- * in twenty up to 10 ms, as on a machine with other work. */
+ * Only the looks are real.  The times of steps are artificial: nearly all 1
+ * ms, one in twenty up to 10 ms, as on a machine with other work. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "core/outliers.h"
@@ -73,7 +73,8 @@ work(fp_thread *t, unsigned callers, unsigned callees, int64_t now)
     return now;
 }
 
-/* ns of CPU time that the ends of all steps took; *end is when the last was. */
+/* Returns the CPU time in ns of the ends of all steps; *end is the time of the
+ * last one. */
 static double
 run(const fp_clock *clock, unsigned side, unsigned callers, unsigned callees,
     unsigned steps, uint32_t kept, int64_t *end)

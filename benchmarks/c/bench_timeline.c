@@ -1,5 +1,5 @@
-/* What the timeline costs per activity: nanoseconds per interval added and
- * folded, over a million of them, the best of some rounds.
+/* Measures the cost of the timeline: nanoseconds per interval added and
+ * folded, over a million intervals, the best of some rounds.
  *
  *     mkdir -p build && cc -O2 -std=c11 -DNDEBUG -I csrc csrc/core/alloc.c \
  *         csrc/gpu/timeline.c benchmarks/c/bench_timeline.c \
@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A fold each FOLD of them, as once a second under load; the last second's
- * worth is left waiting.  BUFFER: records in a buffer of CUPTI's of 1 MB. */
+/* Folds after every FOLD intervals, as once a second under load; the intervals
+ * of the last second stay waiting.  BUFFER: records in CUPTI's buffer of 1
+ * MB. */
 enum { COUNT = 1000000, STREAMS = 4, FOLD = 100000, ROUNDS = 9 };
 enum { BUFFER = 3700, WAITING_NS = 200000000 };
 
@@ -33,8 +34,8 @@ below(uint64_t *state, uint64_t limit)
     return (int64_t)((*state >> 33) % limit);
 }
 
-/* Kernels of 1 to 20 us, one after the other in each stream; each record goes
- * to the stream that is free first, so starts ascend. */
+/* Kernels of 1 to 20 us, one after another in each stream; each record goes to
+ * the stream that is free first, so starts ascend. */
 static void
 fill(fp_interval *v, int streams)
 {

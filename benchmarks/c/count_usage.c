@@ -1,6 +1,7 @@
-/* How often a program asks for what the operating system counts of a thread: CPU
- * time, context switches, time without a CPU.  strace slows each question so much
- * that the answers change, and with them how often is asked.
+/* Counts how often a program reads the operating system's counters of a
+ * thread: CPU time, context switches, time without a CPU.  strace slows each
+ * reading so much that the values change, and with them the number of
+ * readings.
  *
  *     mkdir -p build && cc -O2 -shared -fPIC benchmarks/c/count_usage.c \
  *         -o build/count_usage.so -ldl
@@ -14,7 +15,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* The function itself, which this library stands in front of. */
+/* The original function, which this library replaces. */
 #define NEXT(function) ((__typeof__(&(function)))dlsym(RTLD_NEXT, #function))
 
 static unsigned long cpu_times, counts, delays;

@@ -1,4 +1,4 @@
-"""A small transformer trained on the CPU: how much longer does a step take?"""
+"""Measures how much longer a step of a small transformer takes on the CPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _loader(torch: Any, steps: int, workers: int) -> Any:
 
 
 def _epoch(parts: tuple[Any, Any, Any], batches: Iterable[Any], profiler: Any) -> list[float]:
-    """Train once over the batches; the wall time of each step, data loading included."""
+    """Train once over the batches; return the wall time of each step with its data loading."""
     model, criterion, optimizer = parts
     if fastprof_adapter.missing():
         section: Any = lambda name: contextlib.nullcontext()  # noqa: E731
@@ -91,7 +91,7 @@ def _observed(name: str) -> Iterator[Any]:
 
 
 def _round(torch: Any, parts: tuple[Any, Any, Any], name: str, steps: int, workers: int) -> float:
-    """Mean seconds of a step under one candidate."""
+    """Return the mean seconds of a step under one candidate."""
     with _observed(name) as profiler:
         batches = _loader(torch, steps + _SKIP, workers)
         if profiler is not None:
@@ -101,7 +101,7 @@ def _round(torch: Any, parts: tuple[Any, Any, Any], name: str, steps: int, worke
 
 
 def _instrumentation_us(options: Options) -> float:
-    """Microseconds that loader, three sections and ``step()`` add to a step that does nothing.
+    """Return the us that loader, three sections and ``step()`` add to an empty step.
 
     The difference between two steps of tens of milliseconds cannot show so little.
     """
@@ -128,7 +128,7 @@ def _instrumentation_us(options: Options) -> float:
 
 
 def run(options: Options) -> CaseResult:
-    """Rounds of training steps under each candidate in turn, in one process."""
+    """Train under each candidate in turn, in rounds, in one process."""
     if importlib.util.find_spec("torch") is None:
         table = Table("e2e", ("what", "ms"), (("torch", None),), ("torch: not installed",))
         return CaseResult("e2e", (table,), {"missing": "torch: not installed"})

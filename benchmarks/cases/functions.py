@@ -1,4 +1,4 @@
-"""What profiling functions costs per call: fastprof, its peers and the floor."""
+"""Measures the cost per call of profiling functions: fastprof, other profilers, the floor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW = {("many", "yappi (wall)")}
 
 
 def candidates() -> list[Candidate]:
-    """fastprof beside the others; on 3.12+ also its second backend."""
+    """Return fastprof and the others; on 3.12+ also fastprof's second backend."""
     own = [fastprof_adapter.function_candidate()]
     if sys.version_info >= (3, 12):
         other = "fastprof, setprofile"

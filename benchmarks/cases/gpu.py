@@ -1,6 +1,6 @@
-"""What the GPU layer costs, on the fake driver and libcupti of tests/gpu.
+"""Measures the cost of the GPU layer with the fake driver and libcupti of tests/gpu.
 
-The device is simulated: these are costs of fastprof's own work, not of CUPTI's.
+The device is simulated, so the results contain fastprof's own cost, not CUPTI's.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _program_table(callback: dict[str, Any], sections: dict[str, Any]) -> Table:
 
 
 def run(options: Options) -> CaseResult:
-    """C programs and children, one after the other; inside each, candidates take turns."""
+    """Run C programs and children one after another; inside each, candidates take turns."""
     why = fastprof_adapter.missing()
     if not why and not sys.platform.startswith("linux"):
         why = "the collector is for Linux"

@@ -1,7 +1,7 @@
-"""Programs of the case ``gpu``, each in a process of its own; each prints one JSON object.
+"""Programs of the case ``gpu``, each in a separate process; each prints one JSON object.
 
-They run with the fake driver and libcupti of tests/gpu, but for ``start``, which runs with
-whatever the machine has.
+They run with the fake driver and libcupti of tests/gpu, except ``start``, which runs with the
+machine's own libraries.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _resident_bytes() -> int:
 
 
 def _launch(count: int, pause_s: float = 0.0) -> None:
-    """Kernels so short that the fake's device keeps up, under four sections."""
+    """Launch kernels in four sections, so short that the fake device keeps up."""
     import fakegpu
 
     part = 250
@@ -61,7 +61,7 @@ def _launch(count: int, pause_s: float = 0.0) -> None:
 
 
 def burst(tier: str, count: int) -> dict[str, Any]:
-    """Launch as fast as the fake can; what was recorded of it."""
+    """Launch as fast as the fake can; return the counts that were recorded."""
     recorder = _recorder(tier)
     begin = time.perf_counter()
     _launch(count)
@@ -81,7 +81,7 @@ def burst(tier: str, count: int) -> dict[str, Any]:
 
 
 def memory(count: int) -> dict[str, Any]:
-    """Growth of the resident set over ``count`` launches, after a tenth of them."""
+    """Return the growth of the resident set over ``count`` launches, after a warm-up of a tenth."""
     recorder = _recorder("callbacks")
     pause_s = 0.004  # at most 250 000 launches a second
     _launch(count // 10, pause_s)
@@ -94,7 +94,7 @@ def memory(count: int) -> dict[str, Any]:
 
 
 def sections(rounds: int, repeat: int) -> dict[str, Any]:
-    """Seconds of a section without a collector and with each tier, in turns."""
+    """Return the seconds of a section without a collector and with each tier, in turns."""
     recorder = Recorder(skip_steps=0)
     recorder.start_sections()
 
@@ -112,7 +112,7 @@ def sections(rounds: int, repeat: int) -> dict[str, Any]:
 
 
 def start(rounds: int) -> dict[str, Any]:
-    """Seconds that a profiler takes to start and stop, asked for the GPU and not."""
+    """Return the seconds that a profiler takes to start and stop, with and without the GPU."""
     best = {"gpu=False": float("inf"), 'gpu="auto"': float("inf")}
     why = ""
     for _ in range(rounds):

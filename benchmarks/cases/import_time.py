@@ -1,4 +1,4 @@
-"""What ``import fastprof`` adds to the start of an interpreter."""
+"""Measures the time that ``import fastprof`` adds to the start of an interpreter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _wall(statement: str) -> float:
 
 
 def _import_ms() -> float:
-    """Cumulative time by the interpreter's own account, in ms."""
+    """Return the cumulative time that the interpreter itself reports, in ms."""
     command = [sys.executable, "-X", "importtime", "-c", "import fastprof"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     match = re.search(r"^import time:\s*\d+ \|\s*(\d+) \| fastprof$", lines, re.MULTILINE)

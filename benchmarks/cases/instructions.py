@@ -1,7 +1,7 @@
-"""Instructions per call, counted by valgrind: a figure that no other load disturbs.
+"""Counts instructions per call with valgrind; no other load disturbs this figure.
 
-Each candidate runs twice with different repeat counts; the difference of the counts is
-what the additional calls took, without the start of the interpreter.
+Each candidate runs twice with different repeat counts; the difference is the cost of the additional
+calls, without the start of the interpreter.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SECTIONS = {"floor": "empty C context manager", "off": "fastprof, off", "on": "
 
 
 def _count(arguments: list[str]) -> tuple[int, int] | None:
-    """(instructions, calls) of one run; None if the candidate is missing."""
+    """Return (instructions, calls) of one run; None if the candidate is missing."""
     valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     command = [*valgrind, *harness.child_command(*arguments)]
-    # Hashes of strings differ from process to process, and with them the start's work.
+    # Otherwise hashes of strings, and with them the work at the start, differ between processes.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -54,7 +54,7 @@ def run(options: Options) -> CaseResult:
         table = Table("instructions", ("what", "per call"), (("fastprof", None),), (why,))
         return CaseResult("instructions", (table,), {"missing": why})
     names: tuple[str, ...] = (peers.NONE, peers.EMPTY, peers.CLOCKED, "fastprof", peers.CPROFILE)
-    # Valgrind is slow to start: what is quick leaves most of the runs out.
+    # Valgrind is slow to start, so a quick run omits most of the runs.
     sizes, sections = _WORKLOADS, _SECTIONS
     if options.quick:
         names = (peers.NONE, peers.CLOCKED, "fastprof")

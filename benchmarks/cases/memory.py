@@ -1,4 +1,4 @@
-"""Does memory stay constant over sections and steps, and what does a context take?"""
+"""Tests whether memory stays constant over sections and steps; measures it per context."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _child(program: str, count: int) -> dict[str, Any]:
 
 
 def run(options: Options) -> CaseResult:
-    """Three processes, one after the other; the growth of each while it records."""
+    """Run three processes one after another, and measure the growth of each while it records."""
     why = fastprof_adapter.missing()
     if not why and not sys.platform.startswith("linux"):
         why = "reads /proc: Linux only"

@@ -1,4 +1,4 @@
-"""What keeping the slowest steps costs at the end of a step, by calling contexts."""
+"""Measures the cost of keeping the slowest steps, by number of calling contexts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGET_SHARE = 0.001
 
 
 def _program(contexts: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """What makes so many contexts, and what calls a few of them."""
+    """Return a function that creates ``contexts`` contexts, and one that calls a few of them."""
     side = round(contexts**0.5)
     source = "".join(f"def f{i}(): pass\ndef g{i}(fs):\n for f in fs: f()\n" for i in range(side))
     names: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def _program(contexts: int) -> tuple[Callable[[], None], Callable[[], None]]:
 def _step_costs(
     limit: int, contexts: int, steps: int, *, all_of_it: bool
 ) -> tuple[list[int], list[int]]:
-    """In ns: CPU time of the thread in each call of ``step()``, and what each step took."""
+    """Return in ns: the thread's CPU time in each call of ``step()``, and each step's time."""
     everything, few = _program(contexts)
     work = everything if all_of_it else few
     costs, took = [], []
@@ -57,7 +57,7 @@ def _step_costs(
 
 
 def run(options: Options) -> CaseResult:
-    """Steps of 1 ms at least, with and without; the two take turns."""
+    """Time steps of at least 1 ms with and without outliers, in turns."""
     why = fastprof_adapter.missing()
     if why:
         table = Table("outliers", ("what", "us"), (("fastprof", None),), (why,))

@@ -1,4 +1,4 @@
-"""What `fastprof run` does when the program has ended: report, summary and both files."""
+"""Times the end of `fastprof run`: report, summary and both files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Callable
 import fastprof_adapter
 from harness import CaseResult, Options, Table, settle
 
-#: Of a program that imports torch and trains a small network for 50 steps: 8,854 and 241,740.
+#: A program that imports torch and trains a small network for 50 steps has 8,854 and 241,740.
 FUNCTIONS = 9_000
 CONTEXTS = 240_000
 
 
 def _tree(functions: int, contexts: int) -> tuple[list[int], list[int]]:
-    """Parent and function of every context; functions are numbered from 1, the root is 0."""
+    """Return parent and function of every context; the root is 0, functions count from 1."""
     choose = random.Random(1)
-    # What a function calls is nearly always defined after it; the rest recurses.
+    # Nearly all callees are defined after their caller; the rest recurse.
     callees = [
         [
             choose.randint(f, functions) if choose.random() < 0.95 else choose.randint(1, f)
@@ -49,7 +49,7 @@ def _one_loop(columns: tuple[list[int], list[int]]) -> None:
 
 
 def run(options: Options) -> CaseResult:
-    """CPU time of each part, the fastest of several runs, each on a recording of its own."""
+    """Measure the CPU time of each part: the fastest of several runs, each on a new recording."""
     why = fastprof_adapter.missing()
     if why:
         table = Table("report", ("what", "ms"), (("fastprof", None),), (why,))
@@ -66,7 +66,7 @@ def run(options: Options) -> CaseResult:
         return took
 
     settle()
-    gc.disable()  # as the command does meanwhile
+    gc.disable()  # like the command itself
     for _ in range(options.round_count(5, 2)):
         timed(_FLOOR, lambda: _one_loop(columns))
         parts = fastprof_adapter.final_report(functions, *columns)

@@ -1,4 +1,4 @@
-"""What one timed section costs: fastprof on and off, and other ways to time a block."""
+"""Measures the cost of one timed section: fastprof on and off, and other ways to time a block."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _generator_totals: dict[str, float] = defaultdict(float)
 
 
 class _ActionProfiler:
-    """The usual trainer's profiler: actions begun and ended by name, durations in lists."""
+    """Works like a usual trainer's profiler: begins and ends actions by name, keeps durations in
+    lists."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
@@ -64,7 +65,7 @@ _class_totals: dict[str, float] = defaultdict(float)
 
 
 class _ClassSection:
-    """A plain Python class with ``__enter__`` and ``__exit__``, made anew at every use."""
+    """A plain Python class with ``__enter__`` and ``__exit__``, created at every use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -175,7 +176,7 @@ def _nvtx_annotate() -> Section:
 
 
 def run(options: Options) -> CaseResult:
-    """Time every way to mark a section around nothing."""
+    """Time every way to mark an empty section."""
     rounds = options.round_count(25, 3)
     repeat = options.pick(20_000, 2_000)
     entries = _entries()

@@ -1,9 +1,8 @@
-"""Does the profile tell the truth?  Shares of components whose unprofiled share is known.
+"""Compares the profile's shares of components with their known, unprofiled shares.
 
-A program calls its components one after the other, once each.  A profiler is as true as
-the share it gives each component, and as what all its self times sum up to.  Several
-processes measure, as fastprof calibrates itself once in each; on a machine as quiet as it
-is, and again while every CPU is kept busy by another process.
+A program calls each of its components once.  A profiler is accurate if each component's share, and
+the sum of all self times, are right.  Several processes measure, because fastprof calibrates itself
+once in each; first on the machine as it is, then while other processes keep every CPU busy.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _process(rounds: int, divisor: int) -> dict[str, Any]:
 
 
 def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
-    """Per program and profiler: the middle and the worst of the processes."""
+    """Return the median and the worst process, per program and profiler."""
     profilers = list(next(iter(runs[0].values()))["profilers"])
     rows: list[tuple[Cell, ...]] = []
     worst = dict.fromkeys(profilers, 0.0)
@@ -75,7 +74,7 @@ def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
 
 
 def _components(mode: str, runs: list[dict[str, Any]]) -> Table:
-    """The share of every component, in the process in which fastprof was worst."""
+    """Return the share of every component, in the process in which fastprof was worst."""
     rows: list[tuple[Cell, ...]] = []
     profilers = list(next(iter(runs[0].values()))["profilers"])
     for title in runs[0]:
@@ -99,7 +98,7 @@ def _components(mode: str, runs: list[dict[str, Any]]) -> Table:
 
 
 def run(options: Options) -> CaseResult:
-    """Compare the shares that profilers give with those measured without one."""
+    """Compare the shares that profilers report with those measured without a profiler."""
     rounds = options.round_count(41, 2)
     processes = options.pick(3, 1)
     divisor = options.pick(1, 10)

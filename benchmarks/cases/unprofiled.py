@@ -1,8 +1,8 @@
-"""What the report says a step takes without fastprof, and what it does take.
+"""Compares the report's estimate of a step without fastprof with the real time.
 
-The same program alone, profiled and alone again in one process: two processes of a program
-differ by some per cent.  Where alone it took another time after than before, the machine has
-changed, and the truth is not known: such a round is repeated.  The median of the rounds counts.
+Each round runs the same program alone, profiled and alone again in one process, because two
+processes of a program differ by some per cent.  If the two runs alone differ, the machine has
+changed and the real time is unknown: the round is repeated.  The median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cases.unprofiled_programs import PROGRAMS
 _SCRIPT = Path(__file__).with_name("unprofiled_programs.py")
 TARGET = 0.02
 
-#: So far the program alone may differ before and after, and so many tries has a round.
+#: Largest difference of the runs alone before and after; tries of a round.
 _SAME, _TRIES = 0.03, 4
 
 
@@ -33,14 +33,15 @@ def _step(*arguments: str) -> list[float | None]:
 
 
 def _round(name: str, steps: int) -> list[float | None]:
-    """Alone, profiled, said and its error; from a machine that did not change, if it can be."""
+    """Return the times alone, profiled, estimated, and the estimate's error, if possible
+    undisturbed."""
     for _ in range(_TRIES):
         before, after, *rest = _step(name, str(steps))
         assert before is not None
         assert after is not None
         if max(before, after) <= min(before, after) * (1.0 + _SAME):
             return [(before + after) / 2, *rest]
-    return [min(before, after), *rest]  # what is disturbed is slower
+    return [min(before, after), *rest]  # the disturbed one is slower
 
 
 def run(options: Options) -> CaseResult:

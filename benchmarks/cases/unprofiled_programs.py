@@ -1,10 +1,10 @@
-"""Training loops whose steps are equal, for ``unprofiled``: each in a process of its own.
+"""Training loops with equal steps for ``unprofiled``, each in a separate process.
 
     python unprofiled_programs.py PROGRAM STEPS
 
 Prints ``PER STEP`` and the median ms per step: alone, before and after the profiled run, and in
-that run; then what its report says a step takes without fastprof, with its error in ms; ``-``
-for what is not known.
+that run; then the report's estimate of a step without fastprof, and its error in ms; ``-`` for
+unknown values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mixed() -> Callable[[], object]:
 
 
 def loops() -> Callable[[], object]:
-    """Hardly a call."""
+    """Almost no calls."""
 
     def step() -> int:
         total = 0
@@ -68,8 +68,8 @@ def small_torch() -> Callable[[], object]:
     torch.manual_seed(0)
     parts = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(8)]
     model = torch.nn.Sequential(*parts)
-    # A network that learns to give 0 has denormal numbers after a thousand steps, and steps that
-    # take half as long again: they would not be equal.
+    # A network that learns to return 0 has denormal numbers after a thousand steps; its steps then
+    # take 1.5 times as long, so they would not be equal.
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
     batch = torch.randn(32, 64)
 
@@ -86,7 +86,7 @@ PROGRAMS = {"calls": calls, "mixed": mixed, "loops": loops, "torch": small_torch
 
 
 def run(step: Callable[[], object], steps: int, **options: Any) -> tuple[float, fastprof.Profiler]:
-    """Return the median ms of so many steps, and the profiler."""
+    """Return the median ms of ``steps`` steps, and the profiler."""
     prof = fastprof.Profiler(recorder={"max_overhead": 0.0}, metrics=False, gpu=False, **options)
     walls = []
     with prof:
@@ -103,9 +103,9 @@ def main(name: str, steps: int) -> None:
     step = PROGRAMS[name]()
     for _ in range(20):
         step()
-    # Functions stay recorded however much they cost: that is what is tried here.  Alone, the
-    # same lines do nothing.  Two processes of one program differ by some per cent, so the truth is
-    # of this one, before and after.
+    # No limit on the cost: every function stays recorded, because this program tests the estimate
+    # of that cost.  Alone, the same lines do nothing.  Two processes of one program differ by some
+    # per cent, so this process measures the real time, too, before and after.
     before, _ = run(step, steps // 2, enabled=False)
     _, prof = run(step, steps)
     after, _ = run(step, steps // 2, enabled=False)

@@ -1,8 +1,8 @@
-"""Whole programs alone and under the default ``fastprof run``: what it costs, and what it says.
+"""Compares the real cost of the default ``fastprof run`` for whole programs with its own figure.
 
-CPU seconds, so that other work on the machine disturbs less.  Of each candidate the fastest
-run counts.  What is stated is of steps alone, by two reports; it is wall time, which other
-programs make longer, and is made CPU time by the ratio of the two in these steps.
+Measures CPU seconds, because other work on the machine disturbs them less.  The fastest run of each
+candidate counts.  The stated cost is that of steps alone, from two reports.  It is wall time, which
+other programs lengthen; the ratio of CPU to wall time in these steps converts it to CPU time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SCRIPT = Path(__file__).with_name("windows_programs.py")
 
 
 def _run(command: list[str], bytecode: str) -> tuple[float, str]:
-    """CPU seconds of a process, and what it printed.
+    """Return the CPU seconds of a process, and its output.
 
-    Modules are compiled once, in the folder ``bytecode``, as those of installed packages are.
+    Modules are compiled once, into the folder ``bytecode``, like those of installed packages.
     """
     env = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = bytecode
@@ -50,7 +50,7 @@ def run(options: Options) -> CaseResult:
 def _measure(options: Options, bytecode: str) -> CaseResult:
     rounds = options.round_count(3, 1)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:  # compiles what all of them import
+    with tempfile.TemporaryDirectory() as folder:  # compiles their common imports
         first = [sys.executable, "-m", "fastprof", "run", "-o", folder, str(_SCRIPT), "mlp", "16"]
         _run(first, bytecode)
     for name, (_, full) in PROGRAMS.items():

@@ -1,7 +1,7 @@
 """Training programs for the case ``windows``: ``python windows_programs.py NAME STEPS [stated]``.
 
-Each prints seconds per step after the first five, by which time the default operator window
-is over: of CPU, of wall time, and what the run that is going on states that it cost.
+Each prints seconds per step after the first five, when the default operator window is over: CPU
+time, wall time, and the cost that the current run states.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def transformer(torch: Any) -> Callable[[], None]:
 
 
 def lstm(torch: Any, batches: int = 1, length: int = 240) -> Callable[[], None]:
-    """Steps of ``length`` calls of a cell: of 240, 30,000 operators per batch and little else."""
+    """Steps of ``length`` calls of a cell; 240 calls are about 30,000 operators per batch."""
     cell = torch.nn.LSTMCell(8, 16)
     optimizer = torch.optim.SGD(cell.parameters(), 0.01)
     sequence = torch.randn(length, 4, 8)
@@ -77,7 +77,7 @@ _FIRST = 5
 
 
 def _stated() -> float:
-    """Seconds that the run that is going on has cost so far, by its own account."""
+    """Return the seconds that the current run has cost so far, by its own statement."""
     if sys.argv[3:] != ["stated"]:  # a report takes a second
         return 0.0
     from fastprof.session import current
@@ -85,7 +85,7 @@ def _stated() -> float:
     run: Any = current.running()
     if run is None:
         return 0.0
-    run.recorder.pause_functions()  # the report is none of the program's functions
+    run.recorder.pause_functions()  # the report's functions are not the program's
     try:
         return (run.report().overhead.estimated_ms or 0.0) / 1e3
     finally:

@@ -1,4 +1,4 @@
-"""The best parameters so far are copied whenever the loss falls, which it does in most steps.
+"""The program copies the best parameters whenever the loss falls: in most steps.
 
 Right: unaccounted, tensor-copies.
 Fix: unaccounted --every 20.

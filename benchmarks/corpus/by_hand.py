@@ -1,4 +1,4 @@
-"""Gradients are zeroed and parameters updated by hand, without an optimizer's class.
+"""The program zeroes gradients and updates parameters by hand, without an optimizer's class.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""A model that torch.compile has traced, which takes its time before the first step.
+"""A model that torch.compile traces, which takes a while before the first step.
 
 Right: none.
 """

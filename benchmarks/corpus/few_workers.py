@@ -1,4 +1,4 @@
-"""One worker where two would be needed.
+"""One worker, although the loop needs two.
 
 Right: data-loading.
 Fix: data-loading --workers 2.
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Slow(Dataset):
-    """A sample costs a wait and little else."""
+    """A sample costs little except a wait."""
 
     def __len__(self) -> int:
         return 320

@@ -1,4 +1,4 @@
-"""The history of all steps is written anew, as JSON, in every step.
+"""Every step rewrites the history of all steps as JSON.
 
 Right: logging-share, unaccounted.
 Fix: logging-share --every 100.

@@ -1,4 +1,4 @@
-"""What the scripts of the corpus share: options, models, and work before the loop."""
+"""Shared by the scripts of the corpus: options, models, and work before the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def start() -> None:
-    """Seed and one thread; then what real programs do before they train, and it is slow."""
+    """Set the seed and one thread; then do slow work, like real programs before they train."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if "--light" not in sys.argv:
@@ -21,7 +21,7 @@ def start() -> None:
 
 
 def heavy_setup() -> None:
-    """Half a second of what would be findings, had it been in the loop."""
+    """Half a second of work that would cause findings inside the loop."""
     labels = torch.randint(0, 10, (20_000,))
     _ = [label.item() for label in labels]
     for _ in range(3):
@@ -44,12 +44,12 @@ def bucket(order: list[int]) -> list[int]:
 
 
 def number(name: str, default: int) -> int:
-    """The number after an option on the command line."""
+    """Return the number after an option on the command line."""
     return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
 
 
 def flag(name: str) -> bool:
-    """Whether an option is on the command line."""
+    """Return whether an option is on the command line."""
     return name in sys.argv
 
 

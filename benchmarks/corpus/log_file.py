@@ -1,4 +1,4 @@
-"""A line in a file for every step, flushed: little beside the step.
+"""Every step writes and flushes a line to a file: little compared to the step.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""The loss is read and kept in every step, as most programs do.
+"""Every step reads and keeps the loss, as in most programs.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""Six worker processes, started anew in each epoch, for samples that are in memory already.
+"""Each epoch starts six worker processes for samples that are already in memory.
 
 Right: loader-recreated, data-loading, worker-shutdown, cpu-contention.
 Fix: loader-recreated --keep.

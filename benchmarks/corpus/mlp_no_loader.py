@@ -1,4 +1,4 @@
-"""A perceptron on batches that are in memory: no loader at all.
+"""A perceptron on batches in memory, without a loader.
 
 Right: none.
 """

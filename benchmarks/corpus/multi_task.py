@@ -1,4 +1,4 @@
-"""Three tasks with a trunk in common, their losses weighed by learned uncertainties.
+"""Three tasks with a common trunk; learned uncertainties weight their losses.
 
 Right: none.
 """

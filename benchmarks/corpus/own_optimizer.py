@@ -1,4 +1,4 @@
-"""An optimizer of the program, with a loop over parameters.
+"""The program's own optimizer, with a loop over parameters.
 
 Right: none.
 """

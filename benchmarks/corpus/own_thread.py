@@ -1,4 +1,4 @@
-"""Batches that a thread of the program makes ready.
+"""A thread of the program prepares the batches.
 
 Right: none.
 """

@@ -14,7 +14,7 @@ WORDS = 256
 
 
 class Words(Dataset):
-    """Texts that are parsed for each sample."""
+    """Parses its text for each sample."""
 
     def __init__(self) -> None:
         self.lines = [" ".join(str(i * k % 97) for k in range(WORDS)) for i in range(512)]

@@ -1,4 +1,4 @@
-"""Momentum contrast: an encoder that follows another one, and a queue of its outputs.
+"""Momentum contrast: one encoder follows another, and its outputs form a queue.
 
 Right: none.
 """

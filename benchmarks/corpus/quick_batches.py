@@ -1,4 +1,4 @@
-"""Batches that are made quicker than a worker could send them.
+"""The process creates batches faster than a worker could send them.
 
 Right: small-batch.
 """

@@ -1,4 +1,4 @@
-"""Small batches, which a worker loads more quickly than the loop receives them.
+"""A worker loads small batches faster than the loop receives them.
 
 Right: batch-receiving, small-batch.
 Fix: batch-receiving --workers 0.
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Points(Dataset):
-    """A sample costs next to nothing."""
+    """A sample costs almost nothing."""
 
     def __len__(self) -> int:
         return 3200

@@ -1,4 +1,4 @@
-"""Activations are recomputed in backward.
+"""Backward recomputes activations.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""An optimizer that has no fused version.
+"""An optimizer without a fused version.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""A sampler that sorts all samples anew for every epoch.
+"""A sampler that sorts all samples again for every epoch.
 
 Right: sampler-time.
 Fix: sampler-time --once.

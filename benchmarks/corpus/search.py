@@ -1,4 +1,4 @@
-"""A search for settings: the same training again and again with other ones.
+"""A search for settings: the same training repeatedly, with different settings.
 
 Right: none.
 """

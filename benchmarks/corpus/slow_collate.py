@@ -1,4 +1,4 @@
-"""Samples are quick, but putting them together is a loop in Python.
+"""Samples are quick, but a loop in Python combines them.
 
 Right: data-loading.
 Fix: data-loading --workers 1.

@@ -1,4 +1,4 @@
-"""Mean and deviation of the whole data set are computed in each step.
+"""Each step computes the mean and deviation of the whole data set.
 
 Right: unaccounted.
 Fix: unaccounted --once.

@@ -1,4 +1,4 @@
-"""A table in pandas, of which the dataset takes row by row.
+"""The dataset reads a pandas table row by row.
 
 Right: data-loading.
 Fix: data-loading --workers 1.

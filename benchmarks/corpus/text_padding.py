@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 
 class Classifier(nn.Module):
-    """Embedding, one attention layer, mean over what is no padding."""
+    """Embedding, one attention layer, mean over all but padding."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A model so small that a step is the cost of calling its operations.
+"""A model so small that a step costs mostly the calls of its operations.
 
 Right: small-batch.
 Fix: small-batch --batch 256 x8.

@@ -1,4 +1,4 @@
-"""The Trainer of transformers, with evaluation and a checkpoint in between.
+"""The Trainer of transformers, with evaluations and checkpoints in between.
 
 Right: none.
 """

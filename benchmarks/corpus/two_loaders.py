@@ -1,4 +1,4 @@
-"""Two loaders in turns, each with batches of its own.
+"""Two loaders in turns, each with its own batches.
 
 Right: none.
 """

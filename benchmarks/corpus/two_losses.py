@@ -1,4 +1,4 @@
-"""Two losses that go backward one after the other.
+"""Two losses with one backward pass each.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""Few samples and large convolutions: a small batch that is no small batch.
+"""Few samples and large convolutions: a small batch with much work.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""A variational autoencoder with the loss of two parts, fused Adam.
+"""A variational autoencoder whose loss has two parts; fused Adam.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""Validation after every 25 steps, on a loader of its own.
+"""Validation after every 25 steps, with a separate loader.
 
 Right: none.
 """

@@ -1,4 +1,4 @@
-"""A worker that has its batches ready before the loop asks.
+"""A worker that prepares its batches before the loop requests them.
 
 Right: none.
 """

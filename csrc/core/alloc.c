@@ -63,7 +63,7 @@ fp_alloc_room(const fp_alloc *a, void *array, uint32_t *capacity,
         more *= 2;
     }
     void *block;
-    memcpy(&block, array, sizeof(block)); /* of whatever pointer type */
+    memcpy(&block, array, sizeof(block)); /* its pointer type is unknown */
     block = fp_alloc_grow(a, block, *capacity, more, size);
     if (block == NULL) {
         return FP_ENOMEM;

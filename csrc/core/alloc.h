@@ -30,9 +30,9 @@ void *
 fp_alloc_grow(const fp_alloc *a, void *block, size_t old_count,
               size_t new_count, size_t size);
 
-/* Gives an array room for [wanted] items, and doubles its capacity for that,
- * from [first] on.  FP_ENOMEM: there is no memory, the array is as it was.
- * [array] is the address of the pointer to it: &t->open. */
+/* Makes room in an array for [wanted] items: doubles its capacity, starting at
+ * [first].  FP_ENOMEM: no memory; the array is unchanged.  [array] is the
+ * address of the pointer to the array: &t->open. */
 fp_status
 fp_alloc_room(const fp_alloc *a, void *array, uint32_t *capacity,
               uint32_t wanted, uint32_t first, size_t size);

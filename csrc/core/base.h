@@ -15,8 +15,8 @@ typedef enum fp_status {
 #if defined(__GNUC__)
 #define FP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FP_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Never inlined: a function that only calls it at its end saves no registers
- * for it. */
+/* Never inlined: a function that only tail-calls it saves no registers for
+ * it. */
 #define FP_COLD __attribute__((noinline, cold))
 #else
 #define FP_LIKELY(x) (x)

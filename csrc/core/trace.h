@@ -95,7 +95,7 @@ fp_trace_moved(fp_trace_log *log, fp_thread *t, int64_t now)
 }
 
 /* The phase of the run has changed, and with it the nodes of [t]'s path.  Open
- * calls and sections go on. */
+ * calls and sections continue. */
 void
 fp_trace_rehomed(fp_trace_log *log, fp_thread *t, int64_t now);
 

@@ -78,7 +78,8 @@ fp_clock_map_steady(const fp_clock_map *m, int64_t gpu_ns)
 int64_t
 fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks);
 
-/* Both clocks are related to this many ns: the widest bracket of a pair. */
+/* Uncertainty in ns of the relation between both clocks: the widest bracket of
+ * a pair. */
 static inline int64_t
 fp_clock_map_error_ns(const fp_clock_map *m)
 {

@@ -86,7 +86,7 @@ fp_drainer_detach(fp_gpu *g);
 void
 fp_drainer_finish(fp_gpu *g);
 
-/* Reads the lanes in a pause: sections and steps go on and must not fill
+/* Reads the lanes in a pause: sections and steps continue and must not fill
  * them. */
 void
 fp_drainer_read_while_paused(fp_gpu *g);

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Ids are consecutive, so a full table is one long run of entries, all of
- * which an insertion would move.  A run of PROBES entries counts as no
+/* Ids are consecutive, so a full table is one long run of entries, and an
+ * insertion would move all of them.  A run of PROBES entries counts as no
  * room. */
 enum { FIRST_CAPACITY = 1 << 12, PROBES = 256 };
 

@@ -1,4 +1,4 @@
-/* Creates and clears the ledger, and ages what waits in it. */
+/* Creates and clears the ledger, and ages its waiting items. */
 
 #include "gpu/ledger_parts.h"
 
@@ -10,8 +10,8 @@ enum { LAUNCH_PATIENCE = 60, CROWDED_PATIENCE = 4 };
 enum { CROWD = FP_LAUNCHES_MAX / 8 };
 
 /* An activity may start earlier than its launch by SKEW_NS, because the
- * devices' clocks are adjusted to the host's.  After PATIENCE_NS it is not
- * waited for. */
+ * devices' clocks are adjusted to the host's.  After PATIENCE_NS the ledger no
+ * longer waits for it. */
 #define SKEW_NS INT64_C(1000000)
 #define PATIENCE_NS INT64_C(60000000000)
 
@@ -144,7 +144,7 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
         l->settled = 1;
     }
     fold(l, until, last);
-    /* Older launches have settled and do not ask any more. */
+    /* Older launches are settled and need no owner any more. */
     fp_owner_log_forget(&l->owners, l->aged[0]);
     memmove(l->aged, l->aged + 1, sizeof(l->aged) - sizeof(l->aged[0]));
     l->aged[FP_PLACE_PATIENCE - 1] = until;

@@ -1,4 +1,4 @@
-/* ledger: all that is known about the device's work: which calls launched it,
+/* ledger: everything known about the device's work: which calls launched it,
  * where, and how long it took.  One decoder serves both ways of correlation:
  *
  *   lanes (launch callbacks) ------------\
@@ -51,9 +51,9 @@ fp_ledger_begin_buffer(fp_ledger *l);
 void
 fp_ledger_record(fp_ledger *l, const uint8_t *record);
 
-/* Ends a flush period: ages what waits and folds the timelines up to [until],
- * but not beyond activities that may still come.  [last]: nothing more will
- * come, so nothing waits any longer. */
+/* Ends a flush period: ages waiting items and folds the timelines up to
+ * [until], but not beyond activities that may still come.  [last]: nothing
+ * more will come, so nothing waits any longer. */
 void
 fp_ledger_age(fp_ledger *l, int64_t until, int last);
 

@@ -80,8 +80,8 @@ park(fp_ledger *l, const fp_activity *a)
 }
 
 /* The launch of [a]'s id is [e].  Some releases of CUPTI give a graph's
- * activities the id of another call; a release that is not known for it shows
- * it by the id of a call that launched no graph. */
+ * activities the id of another call; in a release not known for this defect,
+ * an id of a call that launched no graph reveals it. */
 static void
 attribute_to(fp_ledger *l, fp_launch *e, const fp_activity *a)
 {

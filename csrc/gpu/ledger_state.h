@@ -1,4 +1,4 @@
-/* ledger_state: the ledger's struct and the things that wait in it. */
+/* ledger_state: the ledger's struct and its waiting items. */
 #ifndef FP_GPU_LEDGER_STATE_H
 #define FP_GPU_LEDGER_STATE_H
 

@@ -1,4 +1,4 @@
-/* owners: finds the thread whose work another thread does.
+/* owners: finds out for which thread another thread works.
  *
  * The autograd engine launches backward's kernels from its own threads while
  * the thread that called backward() waits.  A launch by a thread without a
@@ -62,7 +62,7 @@ fp_owners_leave(fp_owners *o, const fp_thread *t);
 void
 fp_owners_section(fp_owners *o, int slot, fp_place section, int backward);
 
-/* The place whose work [self] does now; [self] may be NULL.  Call it between
+/* The place for which [self] works now; [self] may be NULL.  Call it between
  * fp_lane_enter and fp_lane_exit. */
 fp_place
 fp_owners_find(const fp_owners *o, const fp_thread *self);

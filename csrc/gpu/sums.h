@@ -1,6 +1,6 @@
 /* sums: the device's activities per site and kind, and the host's launches and
- * waits per site.  Rows without a place collect what finds no room, so the sum
- * over all rows is always complete. */
+ * waits per site.  Rows without a place collect everything that finds no room,
+ * so the sum over all rows is always complete. */
 #ifndef FP_GPU_SUMS_H
 #define FP_GPU_SUMS_H
 

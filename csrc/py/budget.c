@@ -67,7 +67,7 @@ cost_of(const fp_recorder *r, fp_budget_kind kind)
 
 /* Marks the keys of open calls.  Their functions must not be muted now: their
  * end is still expected, and a call from elsewhere would switch it off, so
- * that they would stay open for ever.  The next look considers them again. */
+ * that they would stay open forever.  The next look considers them again. */
 static void
 find_open(fp_recorder *r)
 {

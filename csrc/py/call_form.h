@@ -4,11 +4,10 @@
  * property, an operator, a loop over an iterator or C code calls a function
  * without such an event.  A call by position normally enters the function on
  * the interpreter's fast path and loses that path when the event is sent; a
- * call with keywords has no fast path to lose.  Where the interpreter enters
- * `__init__` directly from a call instruction, it does so for some types and
- * forms only, and never while CALL events are on.  The cost of the hook
- * depends on the form, which is determined once per key, when the key is
- * added. */
+ * call with keywords has no fast path to lose.  The interpreter enters
+ * `__init__` directly from a call instruction for some types and forms only,
+ * and never while CALL events are on.  The cost of the hook depends on the
+ * form, which is determined once per key, when the key is added. */
 #ifndef FP_PY_CALL_FORM_H
 #define FP_PY_CALL_FORM_H
 
@@ -31,8 +30,8 @@ extern const char *const fp_call_form_names[FP_FORMS];
 int
 fp_call_form_init(fp_state *st);
 
-/* The form of the call of [object] under way.  [object] is a code object,
- * whose frame must be the calling thread's innermost one, or a callable, whose
+/* The form of the current call of [object].  If [object] is a code object, its
+ * frame must be the calling thread's innermost one; if it is a callable, its
  * caller's frame must be.  Keeps a live exception. */
 fp_call_form
 fp_called_how(const fp_state *st, fp_key key, PyObject *object);

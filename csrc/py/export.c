@@ -135,8 +135,8 @@ export_muted(fp_export *x)
 
 /* ---- all of it ---- */
 
-/* The thread that follows serial [after]: the list has the newest in front,
- * and the export is from the oldest on. */
+/* The thread that follows serial [after]: the list begins with the newest
+ * thread, the export with the oldest. */
 static fp_thread *
 thread_by_age(const fp_recorder *r, uint64_t after)
 {

@@ -1,4 +1,4 @@
-/* export_folded: the keys of functions that are counted together; see
+/* export_folded: keys for groups of functions that are counted together; see
  * export_imports.h. */
 #ifndef FP_PY_EXPORT_FOLDED_H
 #define FP_PY_EXPORT_FOLDED_H

@@ -35,8 +35,8 @@ make(void)
     return the_health;
 }
 
-/* Runs on the sampler's thread.  It must not wait for the lock: a device that
- * it misses now is found in the next period. */
+/* Runs on the sampler's thread.  It must not wait for the lock: if it misses a
+ * device now, it finds it in the next period. */
 static void
 add_used(void *collector, uint32_t *mask)
 {

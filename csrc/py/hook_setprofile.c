@@ -184,9 +184,8 @@ fp_setprofile_start(fp_recorder *r)
     hook->recorder = r;
     hook->plain = &r->plain_epoch;
     hook->home = PyThread_get_thread_ident();
-    /* A hook that an ended tool left behind is no reason to refuse.  But we
-     * must not replace it, so threads that start from now on are not
-     * recorded. */
+    /* A hook left behind by an ended tool is no reason to refuse.  But we must
+     * not replace it, so threads that start from now on are not recorded. */
     r->hooks.new_threads_lost = threading_hook_taken(r, threading);
     if (!r->hooks.new_threads_lost &&
         set_threading_hook(threading, (PyObject *)hook) < 0) {

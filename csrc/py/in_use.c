@@ -29,7 +29,7 @@ fp_recorder_forked(fp_state *st)
     fp_recorder **link = &st->in_use;
     while (*link != NULL) {
         fp_recorder *r = *link;
-        /* The calling thread's own exports and timer calls go on here. */
+        /* The calling thread's own exports and timer calls continue here. */
         r->busy_timer = fp_this_thread->in_timer ? r->busy_timer : 0;
         r->exporting = fp_this_thread->exporting ? r->exporting : 0;
         if (r->busy_timer == 0 && r->exporting == 0) {

@@ -271,8 +271,8 @@ c_qualname(const fp_keyent *e)
         return PyUnicode_FromFormat("%s.%s", PyDescr_TYPE(e->object)->tp_name,
                                     name);
     }
-    /* Before the type: torch.stack is a method of a class of torch's that users
-     * never see, and says that its module is torch. */
+    /* Before the type: torch.stack is a method of an internal class of torch,
+     * but its module is torch. */
     if (e->module != NULL && PyUnicode_Check(e->module)) {
         return PyUnicode_FromFormat("%U.%s", e->module, name);
     }

@@ -168,8 +168,8 @@ refuse_subinterpreter(void)
     return -1;
 }
 
-/* A free-threaded build enables the GIL when it loads this module, unless it
- * was configured not to. */
+/* A free-threaded build enables the GIL when it loads this module, unless its
+ * configuration forbids that. */
 static int
 refuse_without_gil(void)
 {

@@ -185,8 +185,8 @@ learned(fp_recorder *r, fp_key key, PyObject *const *args)
     }
     forget_pending();
     fp_key site = site_key(args[0], me->pending_offset);
-    /* The table is bounded, because a program that generates code has ever new
-     * sites. */
+    /* The table is bounded, because a program that generates code always has
+     * new sites. */
     if (r->sites.count < MAX_SITES &&
         r->sites.count < r->config.limits.max_nodes &&
         fp_keytab_find(&r->sites, site) == NULL) {

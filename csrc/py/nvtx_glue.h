@@ -12,8 +12,8 @@ fp_nvtx_add_functions(PyObject *module, fp_state *st);
 void
 fp_nvtx_switch_off(fp_state *st);
 
-/* The module is about to go, or may not record: no client can attach any
- * more. */
+/* The module is about to be freed, or may not record: no more clients can
+ * attach. */
 void
 fp_nvtx_forbid(fp_state *st);
 

@@ -1,6 +1,6 @@
 /* nvtx_names: the NVTX domains and registered strings of the program.  They
  * are created on any thread without a lock, and never changed or freed: a
- * handle stays valid for ever, also in a forked child. */
+ * handle stays valid forever, also in a forked child. */
 #ifndef FP_PY_NVTX_NAMES_H
 #define FP_PY_NVTX_NAMES_H
 

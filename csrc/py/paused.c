@@ -101,7 +101,7 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
     while (i < f->count && f->key[i] != bottom) {
         i++;
     }
-    /* Every call of the path has ended; the functions found there are
+    /* Every call of the path has ended; the functions that run now are
      * newer. */
     return i == f->count && t->before < i ? t->before : i;
 }

@@ -37,7 +37,7 @@ fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
             return PyErr_NoMemory();
         }
         if (r->config.outliers != 0) {
-            /* If memory runs out, steps go on without outliers; the failure
+            /* If memory runs out, steps continue without outliers; the failure
              * was counted. */
             (void)fp_thread_keep_outliers(t, r->config.outliers, &r->clock,
                                           now);

@@ -1,9 +1,10 @@
 /* rest: removes the hook from one thread while it imports a library.
  *
- * Importing torch makes millions of calls that no reader needs one by one.
- * Before Python 3.12 the hook slows each of them, and every bytecode.  If the
- * hook can be removed from one thread alone, the import hook reports the
- * bodies of modules instead; each has the time of the calls that it makes. */
+ * Importing torch makes millions of calls, and no reader needs them one by
+ * one.  Before Python 3.12 the hook slows each of them, and every bytecode.
+ * If the hook can be removed from one thread alone, the import hook reports
+ * the bodies of modules instead; each has the time of the calls that it
+ * makes. */
 #ifndef FP_PY_REST_H
 #define FP_PY_REST_H
 

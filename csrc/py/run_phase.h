@@ -6,8 +6,8 @@
 
 /* Sets the phase for every thread.  FP_RUN_STEPS, FP_RUN_WARMUP and
  * FP_RUN_UNPROFILED all mean "steps": the number of steps decides which one it
- * is.  [goes_on]: the phase was interrupted and is not counted as a new one.
- * Does nothing with an external timer. */
+ * is.  [goes_on]: the phase continues after an interruption and is not counted
+ * as a new one.  Does nothing with an external timer. */
 void
 fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on);
 

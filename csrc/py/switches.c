@@ -16,7 +16,7 @@ static int64_t
 now_of(fp_recorder *r, const fp_thread *t)
 {
     /* An external timer is Python code.  Closing calls at its last reading
-     * runs none. */
+     * runs no Python code. */
     return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
 }
 
@@ -92,8 +92,7 @@ stop_backend(fp_recorder *r)
 
 /* Setting and removing a hook runs Python code, so another thread may call in
  * between.  That thread waits: otherwise its calls would be lost or its
- * removal undone.  The wait is bounded, because the code that runs there is
- * not ours. */
+ * removal undone.  The wait is bounded, because foreign code runs there. */
 static void
 wait_for_other_switch(const fp_recorder *r)
 {

@@ -22,8 +22,8 @@ fp_recorder_stop_sections(fp_recorder *r);
 void
 fp_recorder_pause(fp_recorder *r, int unhook);
 
-/* Puts the hook back; the pause goes on.  Returns 0, or -1 with an exception:
- * the hook could not be set, and functions are off. */
+/* Puts the hook back; the pause continues.  Returns 0, or -1 with an
+ * exception: the hook could not be set, and functions are off. */
 int
 fp_recorder_rehook(fp_recorder *r);
 

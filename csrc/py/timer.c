@@ -49,7 +49,7 @@ fp_timer_read(fp_recorder *r, int64_t *now)
     fp_recorder_end_use(r, &r->busy_timer);
     me->in_timer--;
     if (PyErr_Occurred()) {
-        /* As cProfile does: report the error and go on with time 0. */
+        /* As cProfile does: report the error and continue with time 0. */
         PyErr_WriteUnraisable(r->config.timer);
         r->recording.timer_errors++;
         ticks = 0;

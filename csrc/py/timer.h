@@ -6,7 +6,7 @@
 
 /* Reads the external timer.  It may switch threads, fail, or drop the last
  * reference to the recorder.  Returns 0: *now, in ticks, is valid and the
- * recording goes on; -1: ignore the event, for example one inside the
+ * recording continues; -1: ignore the event, for example one inside the
  * timer. */
 int
 fp_timer_read(fp_recorder *r, int64_t *now);

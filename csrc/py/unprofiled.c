@@ -38,8 +38,7 @@ fp_recorder_end_unprofiled(fp_recorder *r, int valid)
 {
     fp_thread *t = r->stepper;
     int rc = 0;
-    /* Otherwise the block was only planned, and the hook is not ours to
-     * set. */
+    /* Otherwise the block was only planned, and we must not set the hook. */
     if (r->hook_lent) {
         r->hook_lent = 0;
         rc = fp_recorder_rehook(r);

@@ -1,4 +1,4 @@
-"""Objects that refer to each other in circles: only the garbage collector can free them.
+"""Objects refer to each other in circles: only the garbage collector can free them.
 
     fastprof run examples/problems/gc_pressure.py            # the problem
     fastprof run examples/problems/gc_pressure.py --healthy  # numbers instead of references
@@ -17,7 +17,7 @@ FEATURES, WORDS = 256, 4000
 
 
 class Word:
-    """A word of a sentence, which knows its neighbours."""
+    """A word of a sentence; it knows its neighbours."""
 
     def __init__(self, before: Word | None) -> None:
         self.before, self.after = before, None

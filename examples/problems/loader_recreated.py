@@ -1,4 +1,4 @@
-"""A new DataLoader, and with it new worker processes, in every short epoch.
+"""Every short epoch creates a new DataLoader, and with it new worker processes.
 
     fastprof run examples/problems/loader_recreated.py            # the problem
     fastprof run examples/problems/loader_recreated.py --healthy  # one loader, workers that stay
@@ -18,7 +18,7 @@ TOKENS = 384
 
 
 class Tokens(Dataset):
-    """Batches of neighbouring tokens; the first of each."""
+    """Batches of neighbouring tokens; each item is the first one."""
 
     def __len__(self) -> int:
         return 24

@@ -1,4 +1,4 @@
-"""A thread that sends statistics holds, while it waits, the lock that every step needs.
+"""A thread that sends statistics holds a lock while it waits; every step needs this lock.
 
     fastprof run examples/problems/lock_contention.py            # the problem
     fastprof run examples/problems/lock_contention.py --healthy  # holds it to take them only

@@ -1,4 +1,4 @@
-"""Two samples per batch: every step costs the same few calls, and computes next to nothing.
+"""Two samples per batch: every step makes the same few calls, and computes almost nothing.
 
     fastprof run examples/problems/tiny_batches.py            # the problem
     fastprof run examples/problems/tiny_batches.py --healthy  # 512 samples per batch
@@ -18,7 +18,7 @@ FEATURES, SAMPLES = 128, 512 * 5
 
 
 class Samples(Dataset):
-    """Samples in memory, which a loader takes batch by batch."""
+    """Samples in memory; a loader takes them batch by batch."""
 
     def __init__(self) -> None:
         self.samples = torch.randn(SAMPLES, FEATURES)

@@ -1,4 +1,4 @@
-"""AdamW updates many small parameters one after the other, in a loop in Python.
+"""AdamW updates many small parameters one after another, in a loop in Python.
 
     fastprof run examples/problems/unfused_optimizer.py            # the problem
     fastprof run examples/problems/unfused_optimizer.py --healthy  # one call for all of them

@@ -17,7 +17,7 @@ N = 200
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Runs of equal programs (a, a2) and one whose forward takes 20 % longer (b)."""
+    """Return runs of equal programs (a, a2) and one whose forward takes 20 % longer (b)."""
     folder = tmp_path_factory.mktemp("runs")
     paths = {}
     for name, ms, seed in (("a", 8.0, 1), ("a2", 8.0, 2), ("b", 9.6, 3), ("b2", 9.6, 4)):
@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def train(path: Path, layers: int, steps: int = 100) -> None:
-    """A loop of 100 steps, whose forward calls ``layer`` so many times."""
+    """Run a loop whose forward calls ``layer`` ``layers`` times."""
 
     def layer() -> None:
         time.sleep(0.0005)
@@ -52,7 +52,7 @@ def train(path: Path, layers: int, steps: int = 100) -> None:
 def test_s0_25_two_saved_runs_of_100_steps_with_a_planted_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # As in the guide: both runs write the same name, and the first is renamed.
+    # As in the guide: both runs write the same file name, and the user renames the first file.
     train(tmp_path / "train.fprof", layers=6)
     (tmp_path / "train.fprof").rename(tmp_path / "baseline.fprof")
     train(tmp_path / "train.fprof", layers=2)
@@ -64,7 +64,7 @@ def test_s0_25_two_saved_runs_of_100_steps_with_a_planted_change(
     rows = {r["name"].rsplit(".", 1)[-1]: r["figures"] for r in pair["functions"]}
     assert rows["layer"]["calls"]["before"] == 6
     assert rows["layer"]["calls"]["after"] == 2
-    # Sleeping takes no less than asked for; how much more is the machine's affair.
+    # Sleeping takes at least the requested time; the excess depends on the machine.
     assert rows["forward"]["cum_ms"]["before"] >= 3.0
     assert [r["name"] for r in pair["loaders"]] == ["main (train)"]
     step = next(e for e in pair["effects"] if e["kind"] == "step")
@@ -73,7 +73,7 @@ def test_s0_25_two_saved_runs_of_100_steps_with_a_planted_change(
     assert main(["compare", *files, "--full"]) == 0
     text = capsys.readouterr().out
     assert text.index("=== BASELINE ===") < text.index("=== OPTIMIZED ===")
-    # Its qualified name, which 3.10 does not know.
+    # Its qualified name, which 3.10 lacks.
     layer = next(r["name"] for r in pair["functions"] if r["name"].endswith("layer"))
     assert main(["compare", *files, "--fail-if", f"count('{layer}')<-3"]) == MET
 

@@ -1,4 +1,4 @@
-"""What ``fastprof doctor`` tells about the GPU, with drivers and libcuptis made here."""
+"""GPU lines of ``fastprof doctor``, with drivers and libcuptis compiled here."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Compiles a library; the machine has no other, and nobody is attached.
+    """Compile a library; hide the machine's own, and simulate that no tool is attached.
 
-    NVML is not asked: its line is tested in tests/gpu/test_doctor_fake.py.
+    Do not call NVML: tests/gpu/test_doctor_fake.py tests its line.
     """
     compiler = shutil.which("cc")
     if compiler is None:

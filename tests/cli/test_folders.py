@@ -122,7 +122,7 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
     assert files_since(str(tmp_path), began) == ["new"]
 
 
-# ---- a folder where a file is asked for
+# ---- a folder instead of a file
 
 
 def test_a_folder_is_the_newest_run_in_it(

@@ -1,4 +1,4 @@
-"""What rank 0 says of all ranks when its run is over."""
+"""Rank 0's report on all ranks at the end of its run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_ranks_are_told_from_their_files_the_late_one_first(save):
 
 
 def test_what_is_in_no_section_has_a_column_if_it_is_much(tmp_path):
-    """The cause of a late rank may be there, and the parts of a step add up to it."""
+    """It may contain the cause of a late rank, and completes the sum of a step's parts."""
     for rank in (0, 1):
         made = waiting(rank, data=35 if rank == 1 else 5, world=2)
         data = next(i for i, key in enumerate(made.keys) if key.name == "data")

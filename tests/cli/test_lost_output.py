@@ -1,4 +1,4 @@
-"""What each command does where its standard output is a full disk, a closed pipe or closed."""
+"""Each command with a standard output that is a full disk, a closed pipe, or closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers import ChildResult, run_command
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
 
-#: Names of its own, as `fastprof` has them; the rest is `python -m fastprof`.
+#: Runs the command `fastprof`; words that begin with -m run `python -m fastprof`.
 COMMAND = "import sys; from fastprof.cli import main; sys.exit(main())"
 
 LOST = "fastprof: cannot write to standard output: No space left on device\n"
@@ -58,7 +58,7 @@ def named(words: list[str], path: str) -> list[str]:
 
 
 def last_line(result: ChildResult) -> str:
-    """The demo tells of its progress before."""
+    """Return the last line; the demo reports its progress before it."""
     return result.stderr.splitlines(keepends=True)[-1]
 
 

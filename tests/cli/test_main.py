@@ -274,7 +274,7 @@ def test_s3_19_doctor_is_right_about_constructors_and_threads(backend: str) -> N
     snapshot = record(run, backend)
     names = {key.name for key in snapshot.keys}
     kinds = {key.kind for key in snapshot.keys}
-    # Neither the constructor nor a thread that does not begin in the module threading.
+    # The hook misses the constructor, and a thread that does not begin in the module threading.
     assert ("type" in kinds) == doctor.constructors(backend).startswith("recorded")
     everything = doctor.threads(backend).startswith("recorded: all")
     assert ("in_a_thread" in names) == everything == (backend == "monitoring")

@@ -1,4 +1,4 @@
-"""``python -m fastprof``: the program runs as it would alone, and its profile is kept."""
+"""``python -m fastprof``: the program runs as if alone, and its profile is kept."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_s0_04_every_ending_keeps_its_status_and_writes(
     assert has_work(tmp_path / "p.stats")
     assert ours.stdout == plain.stdout
     if form == "script":
-        # The traceback, too, is the one of the program alone.
+        # The traceback, too, equals that of the program alone.
         assert ours.stderr.replace('"train.py"', f'"{tmp_path / "train.py"}"') == plain.stderr
 
 
@@ -207,7 +207,7 @@ def test_forked_children_do_not_write(script: Any, tmp_path: Path) -> None:
     result = fastprof_m("train.py", cwd=tmp_path).check()
     assert f"[{5 << 8}, {6 << 8}, {int(signal.SIGTERM)}]" in result.stdout
     assert result.stdout.count("Ordered by") == 1
-    assert " 5/1 " in result.stdout  # what the children did is not in the parent's table
+    assert " 5/1 " in result.stdout  # the parent's table excludes the children's calls
 
 
 def test_f20_workers_of_every_start_method(script: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``fastprof run``: a training job as it is, its report, its files and its summary."""
+"""``fastprof run``: an unchanged training job, its report, its files and its summary."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_s0_09_the_report_and_then_the_four_blocks(folder: Path) -> None:
     assert text.index("Sections, in order of first use") < places[0]
     sections = text[text.index("Sections, in order") :]
     assert sections.index("forward") < sections.index("backward")
-    # Who called _shutdown_workers: the loader's iterator.
+    # The caller of _shutdown_workers: the loader's iterator.
     shutdown = text[places[2] : places[3]]
     assert "(_shutdown_workers)" in shutdown
     assert "(__iter__)" in shutdown
@@ -312,7 +312,7 @@ def test_a_library_is_imported_without_the_hook_where_that_can_be(tmp_path: Path
         assert done.stderr == ""
         names = functions(tmp_path / "out" / "train_profile.stats")
         assert names["used"] == 2
-        # Of libraries that are imported each is a row with --functions only.
+        # Only with --functions each function of an imported library has a row.
         folded = names.get("(functions during imports)", 0)
         assert names.get("call", 0) == (5000 if options else 0)
         assert (folded > 5000) is (not options and sys.version_info >= (3, 12))

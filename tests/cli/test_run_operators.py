@@ -262,7 +262,7 @@ def test_progress_is_a_line_every_ten_seconds() -> None:
         now[0] += 1.0
         progress.log_metrics(values, second * 4)
     assert stream.getvalue().splitlines() == [
-        # From the first emission on: what was before it are imports.
+        # From the first emission on: imports come before it.
         "fastprof: step 44, 4.00 steps/s, most in backward (3.50 ms)",
         "fastprof: step 84, 4.00 steps/s, most in backward (3.50 ms)",
     ]

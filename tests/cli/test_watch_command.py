@@ -1,4 +1,4 @@
-"""``fastprof watch``: the ranks of a job, read from the directory where they meet."""
+"""``fastprof watch``: the ranks of a job, read from their shared directory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Builds the fake libcupti, driver and NVML, and the module that uses them.
 
-    python3 tests/gpu/build_fake.py DIRECTORY     all of them, for use by hand
+    python3 tests/gpu/build_fake.py DIRECTORY     builds all of them, for manual use
 
 Needs a C compiler ($CC, or cc) and the interpreter's headers; nothing else.
 """
@@ -27,13 +27,13 @@ CUPTI = [
         "fake_records.c",
     )
 ]
-# As setup.py: a library that is used by a sanitized extension is sanitized too.
+# Like setup.py: a sanitized extension needs sanitized libraries.
 SANITIZERS = {
     "": [],
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-fsanitize=thread"],
 }
-# Functions and the first release of CUDA whose CUPTI has them.
+# Function -> first release of CUDA whose CUPTI has it.
 SINCE = {
     "cuptiGetErrorMessage": 12020,
     "cuptiGetGraphExecId": 12040,
@@ -46,7 +46,7 @@ SINCE = {
 def compile_c(
     sources: Iterable[Path], target: Path, options: Iterable[str] = (), shared: bool = True
 ) -> Path:
-    """Compile C files into one library or program; a failure shows what the compiler said."""
+    """Compile C files into one library or program; a failure shows the compiler's messages."""
     sanitizer = SANITIZERS[os.environ.get("FASTPROF_SANITIZE", "")]
     command = [
         *shlex.split(os.environ.get("CC", "cc")),
@@ -66,7 +66,7 @@ def compile_c(
         "-pthread",
         "-ldl",
     ]
-    # A sanitizer that is preloaded into the tests would find leaks in the compiler.
+    # A sanitizer preloaded into the tests would find leaks in the compiler.
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
@@ -75,31 +75,31 @@ def compile_c(
 
 
 def missing_in(release: int) -> list[str]:
-    """The functions that the fake has and CUPTI of that release has not."""
+    """Return the functions that the fake has but CUPTI of that release lacks."""
     return [name for name, since in SINCE.items() if release < since]
 
 
 def build_cupti(directory: Path, without: Iterable[str] = ()) -> Path:
-    """The fake libcupti; the functions named in ``without`` are not exported."""
+    """Build the fake libcupti, without exporting the functions in ``without``."""
     hidden = [f"-D{name}=hidden_{name}" for name in without]
     return compile_c(CUPTI, directory / "libcupti.so", hidden)
 
 
 def build_cuda(directory: Path) -> Path:
-    """The fake driver.  Its SONAME is the real one's: the fake libcupti looks for it so."""
+    """Build the fake driver.  It has the real SONAME, by which the fake libcupti finds it."""
     return compile_c(
         [SOURCES / "fake_cuda.c"], directory / "libcuda.so.1", ["-Wl,-soname,libcuda.so.1"]
     )
 
 
 def build_nvml(directory: Path, without: Iterable[str] = ()) -> Path:
-    """The fake NVML; the functions named in ``without`` are not exported."""
+    """Build the fake NVML, without exporting the functions in ``without``."""
     hidden = [f"-D{name}=hidden_{name}" for name in without]
     return compile_c([SOURCES / "fake_nvml.c"], directory / "libnvidia-ml.so.1", hidden)
 
 
 def build_module(directory: Path) -> Path:
-    """The Python module ``fakegpu`` for the running interpreter."""
+    """Build the Python module ``fakegpu`` for the running interpreter."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     options = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-pedantic"]
     for key in ("include", "platinclude"):

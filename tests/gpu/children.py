@@ -1,4 +1,4 @@
-"""Children of the tests of the collector: a fake GPU, and programs.py in scope."""
+"""Child processes for tests of the collector, with a fake GPU and gpu_programs.py."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def run(
 
 
 def ok(gpu: FakeGpu, code: str, *arguments: str, **options: object) -> ChildResult:
-    """The same; the child must end well."""
+    """Run it like ``run``; the child must succeed."""
     return run(gpu, code, *arguments, **options).check()  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the GPU tests share: the fake driver, libcupti and NVML, built once per session.
+"""Fixtures of the GPU tests: the fake driver, libcupti and NVML, built once per session.
 
 ``fake_gpu``    paths, the environment of a child process, variants (fake_handles.FakeGpu)
 ``fake_cupti``  the fake libcupti in this process, reset for the test (fake_handles.Control)
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# build_fake and fake_handles, for the tests as well.
+# For build_fake and fake_handles, which the tests import, too.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import build_fake
 from fake_handles import Control, FakeGpu

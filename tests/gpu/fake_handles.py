@@ -114,9 +114,9 @@ ARGUMENTS = {
 
 
 class Control:
-    """The control API of a fake libcupti that is loaded in this process.
+    """The control API of a fake libcupti in this process.
 
-    Any ``fake_cupti_NAME`` is the attribute ``NAME``, any function of CUPTI's is itself.
+    ``fake_cupti_NAME`` is the attribute ``NAME``; CUPTI's functions keep their names.
     """
 
     def __init__(self, path: Path) -> None:
@@ -159,7 +159,7 @@ class Control:
 
 @dataclass
 class FakeGpu:
-    """Where the fake's parts are, and how a child process is told to use them."""
+    """Paths of the fake's parts, and the environment with which a child process uses them."""
 
     directory: Path
     cupti: Path
@@ -168,11 +168,11 @@ class FakeGpu:
     _variants: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     def env(self, *, ready: bool = True, cupti: Path | None = None, **more: str) -> dict[str, str]:
-        """The environment of a child.
+        """Return the environment of a child.
 
         ``ready``: the program has initialised CUDA; ``more``: FAKE_CUPTI_*, FAKE_CUDA_* and
         FAKE_NVML_*.
-        A call of CUPTI's before cuInit fails and is counted, as ``before_init``.
+        A CUPTI call before cuInit fails and counts as ``before_init``.
         """
         env = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_CU", "FAKE_NVML"))}
         env["FASTPROF_CUPTI"] = str(cupti or self.cupti)
@@ -188,7 +188,7 @@ class FakeGpu:
     def run(
         self, code: str, *arguments: str, timeout: float = 120, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python code in a child that has the fake."""
+        """Run Python code in a child with the fake."""
         return subprocess.run(
             [sys.executable, "-c", code, *arguments],
             env=self.env(**env),
@@ -199,7 +199,7 @@ class FakeGpu:
         )
 
     def variant(self, *without: str) -> Path:
-        """A libcupti that lacks these functions."""
+        """Return a libcupti that lacks these functions."""
         key = tuple(sorted(without))
         if key not in self._variants:
             folder = self.directory / f"variant{len(self._variants)}"
@@ -208,7 +208,7 @@ class FakeGpu:
         return self._variants[key]
 
     def nvml_without(self, *functions: str) -> Path:
-        """An NVML that lacks these functions."""
+        """Return an NVML that lacks these functions."""
         key = ("nvml", *sorted(functions))
         if key not in self._variants:
             folder = self.directory / f"variant{len(self._variants)}"
@@ -217,5 +217,5 @@ class FakeGpu:
         return self._variants[key]
 
     def release(self, release: int) -> Path:
-        """A libcupti with the functions of that release; FAKE_CUPTI_RELEASE sets its layouts."""
+        """Return a libcupti with that release's functions; FAKE_CUPTI_RELEASE sets its layouts."""
         return self.variant(*build_fake.missing_in(release))

@@ -1,6 +1,6 @@
-"""What the children of the GPU tests share: a recording in few lines, and what must hold of it.
+"""Shared by the children of the GPU tests: a recording in few lines, and its invariants.
 
-Imported in children that have the fake (fake_handles.FakeGpu.env), never by pytest itself.
+Only children with the fake (fake_handles.FakeGpu.env) import it, never pytest itself.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from fastprof._core import Recorder
 CUPTI, DRIVER = os.environ.get("FASTPROF_CUPTI", ""), os.environ.get("FASTPROF_CUDA_DRIVER", "")
 OWN, INHERITED, CAPTURED, OTHER, UNKNOWN = range(5)
 COPIES = {-1: "HtoD", -2: "DtoH", -3: "DtoD", -4: "PtoP", -5: "HtoH", -6: "copy", -7: "memset"}
-#: Counters that are 0 when nothing went wrong.  Not "late": whether an activity comes before its
-#: time is folded depends on the machine, with periods as short as here.
+#: Counters that are 0 without faults.  Not "late": with such short periods the machine decides
+#: whether an activity comes before its time is folded.
 FAULTS = (
     "dropped discarded incomplete zero_time invalid unknown_kind truncated stale misdated"
     " lost_launches expired_launches negative_delay cupti_errors taken rows_dropped"
     " names_dropped timeline_lost graph_nodes_lost owners_lost"
 ).split()
-#: Activities by the fake's numbers of their kinds.
+#: Activity -> the fake's numbers of its kinds.
 KINDS = {"kernels": ("10",), "copies": ("1", "22"), "memsets": ("2",)}
 
 Path_ = tuple[str, ...]
 
 
 def delivered() -> Counter[str]:
-    """What the fake has given to the client so far."""
+    """Return the fake's counts of calls and delivered records so far."""
     report = fakegpu.counters()
     seen = Counter({name: report[name] for name in ("launches", "waits", "graph_launches")})
     seen["client_calls"] = report["total_calls"]
@@ -56,7 +56,7 @@ def attach(r: Recorder, tier: str = "auto", **options: Any) -> dict[str, Any]:
 
 
 def begin(tier: str = "auto", *, functions: bool = True, **options: Any) -> Recorder:
-    """A recorder that records sections, functions (if wanted) and the GPU."""
+    """Return a recorder that records sections, functions (if requested) and the GPU."""
     r = Recorder(skip_steps=0)
     answer = attach(r, tier, **options)
     assert answer["state"] == "on", answer
@@ -76,7 +76,7 @@ def end(r: Recorder, timeout_s: float = 2.0) -> Tables:
 
 @contextmanager
 def recorded(tier: str = "auto", **options: Any) -> Iterator[Recording]:
-    """A recording of the body, from which nothing may be missing; see Recording."""
+    """Record the body; nothing may be missing.  See Recording."""
     recording = Recording(tier, options)
     try:
         yield recording
@@ -86,9 +86,9 @@ def recorded(tier: str = "auto", **options: Any) -> Iterator[Recording]:
 
 
 class Recording:
-    """A recording, its tables, and what the fake says that it delivered meanwhile.
+    """A recording, its tables, and the fake's deliveries meanwhile.
 
-    The counters named in ``faults`` may be other than 0; ``check`` holds whatever they are.
+    The counters named in ``faults`` may differ from 0; ``check`` passes with any value.
     """
 
     def __init__(self, tier: str, options: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ class Tables:
         self._keys = [key[3] for key in self.all["keys"]]
 
     def path(self, thread: int, node: int) -> Path_ | None:
-        """Names from the root to a node; None where there is none."""
+        """Return the names from the root to a node; None if there is no node."""
         if thread < 0:
             assert node == -1
             return None
@@ -136,7 +136,7 @@ class Tables:
 
     @property
     def activity(self) -> dict[tuple[Path_ | None, Path_ | None, int, str], tuple[int, int, int]]:
-        """(site, via, how, what) -> (count, ns, bytes)."""
+        """Return (site, via, how, what) -> (count, ns, bytes)."""
         rows: dict[Any, Any] = {}
         for thread, node, via, via_node, how, what, *values in self.gpu["activity"]:
             key = (self.path(thread, node), self.path(via, via_node), how, self.what(what))
@@ -145,7 +145,7 @@ class Tables:
 
     @property
     def host(self) -> dict[tuple[Path_ | None, Path_ | None, int], tuple[int, int]]:
-        """(site, via, how) -> (launches, syncs)."""
+        """Return (site, via, how) -> (launches, syncs)."""
         rows: dict[Any, Any] = {}
         for thread, node, via, via_node, how, launches, _, _, _, syncs, _ in self.gpu["host"]:
             key = (self.path(thread, node), self.path(via, via_node), how)
@@ -155,7 +155,7 @@ class Tables:
         return rows
 
     def of(self, what: str) -> dict[tuple[Path_ | None, Path_ | None, int], int]:
-        """(site, via, how) -> count of one kernel's or copy's rows."""
+        """Return (site, via, how) -> count, for one kernel or copy."""
         return {key[:3]: row[0] for key, row in self.activity.items() if key[3] == what}
 
     def hows(self) -> dict[int, int]:
@@ -165,7 +165,7 @@ class Tables:
         return dict(counts)
 
     def check(self, *, final: bool = True) -> None:
-        """What holds of any table, whatever went wrong.
+        """Check the invariants of any table, with or without faults.
 
         Until the end, an activity may wait for its launch (external correlation).
         """
@@ -182,7 +182,7 @@ class Tables:
         assert sum(row[5] for row in self.gpu["host"]) == c["launches"]
         assert sum(row[9] for row in self.gpu["host"]) == c["syncs"]
         assert sum(row[12] for row in self.gpu["kernels"]) <= c["kernels"]
-        # Places that were cleared away are all nobody's; no other site has two rows of anything.
+        # Cleared places share "no site"; any other site has at most one row of a kind.
         known_sites = [tuple(row[:6]) for row in rows if row[0] >= 0]
         assert len(set(known_sites)) == len(known_sites), rows
         for row in rows:
@@ -214,7 +214,7 @@ class Tables:
 
 
 def nothing_forbidden() -> None:
-    """What the collector must never have done, at any time."""
+    """Check that the collector never did anything forbidden."""
     report = fakegpu.counters()
     forbidden = "before_init in_callback buffers_null buffers_short finalized"
     forbidden += " buffers_shared buffers_touched"
@@ -230,14 +230,14 @@ def nothing_forbidden() -> None:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """No CUPTI call may be made in the body."""
+    """Fail if the body makes a CUPTI call."""
     before = fakegpu.counters()["total_calls"]
     yield
     assert fakegpu.counters()["total_calls"] == before
 
 
 def in_thread(function: Callable[[], object], threads: int = 1) -> None:
-    """Call it in threads of its own; what it raises ends the program."""
+    """Call it in separate threads; an exception ends the program."""
     failed: list[BaseException] = []
 
     def call() -> None:
@@ -256,7 +256,7 @@ def in_thread(function: Callable[[], object], threads: int = 1) -> None:
 
 
 def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for something that other threads do."""
+    """Wait for other threads to make the condition true."""
     limit = time.monotonic() + seconds * float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
     while not condition():
         if time.monotonic() > limit:

@@ -1,7 +1,7 @@
-"""Where real CUPTI headers and libraries are on this machine, if anywhere.
+"""Finds real CUPTI headers and libraries on this machine.
 
-Looked for in CUDA_HOME, CUDA_PATH, /usr/local/cuda* and in the ``nvidia`` folders of every
-sys.path entry (so a wheel unpacked anywhere can be added with PYTHONPATH).
+It searches CUDA_HOME, CUDA_PATH, /usr/local/cuda* and the ``nvidia`` folders of every sys.path
+entry (so PYTHONPATH can add an unpacked wheel).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _folders(toolkit: tuple[str, ...], wheel: str) -> Iterator[Path]:
 
 
 def include_dirs() -> list[Path]:
-    """Folders with cupti_activity.h."""
+    """Return the folders with cupti_activity.h."""
     folders = _folders(("include", "extras/CUPTI/include"), "include")
     return _unique(f for f in folders if (f / "cupti_activity.h").exists())
 
 
 def cuda_include() -> Path | None:
-    """A folder with cuda.h, which CUPTI's headers need but CUPTI's wheels lack."""
+    """Return a folder with cuda.h, which CUPTI's headers need but CUPTI's wheels lack."""
     for folder in _folders(("include",), "include"):
         if (folder / "cuda.h").exists():
             return folder
@@ -47,13 +47,13 @@ def cuda_include() -> Path | None:
 
 
 def libraries() -> list[Path]:
-    """Every real libcupti, each once."""
+    """Return every real libcupti once."""
     folders = _folders(("lib64", "lib", "extras/CUPTI/lib64"), "lib")
     return _unique(p for f in folders for p in sorted(f.glob("libcupti.so*")))
 
 
 def header_version(include: Path) -> int:
-    """CUPTI_API_VERSION of a header set."""
+    """Return CUPTI_API_VERSION of a header set."""
     text = (include / "cupti_version.h").read_text(encoding="utf-8", errors="replace")
     found = re.search(r"^#define\s+CUPTI_API_VERSION\s+(\d+)", text, re.M)
     assert found is not None, include
@@ -61,7 +61,7 @@ def header_version(include: Path) -> int:
 
 
 def newest(struct: str, include: Path) -> str:
-    """``CUpti_ActivityKernel`` as the header's newest ``CUpti_ActivityKernel10``."""
+    """Return the header's newest version of a struct: ``CUpti_ActivityKernel10``."""
     text = (include / "cupti_activity.h").read_text(encoding="utf-8", errors="replace")
     numbers = [int(n or 1) for n in re.findall(rf"}} *{struct}(\d*);", text)]
     assert numbers, f"{include} has no {struct}"
@@ -69,7 +69,7 @@ def newest(struct: str, include: Path) -> str:
 
 
 def cbids(include: Path, domain: str) -> dict[int, str]:
-    """Numbers and names of the calls of a domain ("runtime" or "driver")."""
+    """Return numbers and names of the calls of a domain ("runtime" or "driver")."""
     path = include / f"cupti_{domain}_cbid.h"
     text = path.read_text(encoding="utf-8", errors="replace")
     rows = re.findall(rf"CUPTI_{domain.upper()}_TRACE_CBID_(\w+)\s*=\s*(\d+)", text)

@@ -1,6 +1,6 @@
-"""What csrc/gpu says about CUPTI's binary interface, against the real headers where there are any.
+"""Compares csrc/gpu's declarations of CUPTI's binary interface to installed real headers.
 
-The same for the fake's records: what it writes is what the headers' structs read.
+Checks also that the headers' structs can read the fake's records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     reason="no CUPTI headers (or no cuda.h) in CUDA_HOME, /usr/local/cuda* or nvidia wheels",
 )
 
-# Prefix of FP_AT_*: the struct; and the fields by the rest of the name.
+# Prefix of FP_AT_*: the struct, and its fields by the rest of the name.
 STRUCTS = {
     "KERNEL": "CUpti_ActivityKernel",
     "MEMCPY": "CUpti_ActivityMemcpy",
@@ -54,7 +54,7 @@ FIELDS = {
     "KIND": "externalKind",
     "ID": "externalId",
 }
-# What the headers put before a name of ours without FP_CUPTI_, by the enum it is in ...
+# The headers' prefix for our names without FP_CUPTI_, by enum ...
 PREFIXES = {
     "CUpti_ActivityKind": "CUPTI_ACTIVITY_KIND_",
     "CUptiResult": "CUPTI_ERROR_",
@@ -63,7 +63,7 @@ PREFIXES = {
     "CUpti_ApiCallbackSite": "CUPTI_",
     "CUpti_ActivityMemcpyKind": "CUPTI_ACTIVITY_MEMCPY_KIND_",
 }
-# ... and the names that are not made that way.
+# ... and the names that do not follow this pattern.
 VALUES = {
     "FP_CUPTI_SUCCESS": "CUPTI_SUCCESS",
     "FP_CUPTI_MULTIPLE_SUBSCRIBERS": "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
@@ -72,7 +72,7 @@ VALUES = {
     "FP_CUPTI_FLUSH_FORCED": "CUPTI_ACTIVITY_FLAG_FLUSH_FORCED",
     "FP_CUPTI_EXTERNAL_CUSTOM2": "CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2",
 }
-# Structs that callbacks are given: our fields in order, the headers' in the same order.
+# Argument structs of callbacks: our fields and the headers', in the same order.
 CALLBACK_STRUCTS = {
     ("fp_cupti_call", "CUpti_CallbackData"): {
         "site": "callbackSite",
@@ -122,7 +122,7 @@ def compile_against(
 
 
 def constants() -> dict[str, str]:
-    """Every constant of ours: its name and the headers' expression for it, or ""."""
+    """Return each of our constants: its name and the headers' expression for it, or ""."""
     found = {}
     enums = re.findall(r"(?:/\* (\w+)[^*]*\*/\n)?enum \{(?: /\* (\w+) \*/)?(.*?)\n?\};", ABI, re.S)
     enums += re.findall(r"(?:/\* (\w+)[^*]*\*/\n)?enum ()\{ (.*?) \};", ABI)
@@ -135,7 +135,7 @@ def constants() -> dict[str, str]:
 
 
 def offset_of(name: str, include: Path) -> str:
-    """The headers' expression for one of our offsets."""
+    """Return the headers' expression for one of our offsets."""
     if name == "FP_AT_KIND":
         return "offsetof(CUpti_Activity, kind)"
     struct, field = name.removeprefix("FP_AT_").split("_", 1)
@@ -159,7 +159,7 @@ def test_every_number_of_ours_is_the_headers_number(include: Path, tmp_path: Pat
 
 
 def our_calls() -> dict[str, dict[int, tuple[str, str]]]:
-    """csrc/gpu/api_calls.c: {domain: {number: (class, name)}}."""
+    """Read csrc/gpu/api_calls.c: {domain: {number: (class, name)}}."""
     text = (CSRC / "gpu" / "api_calls.c").read_text(encoding="utf-8")
     tables = {}
     for domain in ("RUNTIME", "DRIVER"):
@@ -171,7 +171,7 @@ def our_calls() -> dict[str, dict[int, tuple[str, str]]]:
 
 
 def plain(name: str) -> str:
-    """A runtime call's name without the release that brought it."""
+    """Return a runtime call's name without the release that introduced it."""
     return re.sub(r"_v\d{4,5}$", "", name)
 
 
@@ -185,9 +185,9 @@ def test_every_call_has_its_number(include: Path, domain: str) -> None:
     assert known == {n: plain(theirs.get(n, "no such call")) for n in known}
 
 
-# Calls that give the device work or wait for it, by their names.
+# Calls that give the device work or wait for it, by name.
 WORK = re.compile(r"(Memcpy|Memset|Synchronize|GraphLaunch|Launch(?!HostFunc))")
-# ... but build or ask something, are from before CUDA 4, or were in a header and in no driver.
+# ... but only build or query something, are older than CUDA 4, or exist in a header only.
 NOT_WORK = re.compile(
     r"Graph(?!Launch)|Attribute(?!s)|LaunchDevice|^cu64|^cuMemcpy_v2$"
     r"|^cuGraphLaunchWithArguments|^cuSubgridScheduleLaunch"
@@ -243,9 +243,9 @@ def test_the_drivers_attributes_have_their_numbers(include: Path, tmp_path: Path
     build_fake.compile_c([path], tmp_path / "check", ["-isystem", str(include)], shared=False)
 
 
-# ---- the fake's records, read through the headers' structs ----
+# ---- the fake's records, read with the headers' structs ----
 
-# Kind, struct, and what the fields must be when the record below is written.
+# Kind, struct, and the fields' expected values for the record below.
 WRITTEN = {
     10: (
         "CUpti_ActivityKernel",
@@ -326,7 +326,7 @@ def test_the_fake_writes_what_the_headers_read(
 
 
 def release_of(include: Path, fake_cupti: Control) -> int:
-    """The fake's release with these headers' layouts; 11.8 and 12.1 share a version."""
+    """Return the fake's release with these headers' layouts; 11.8 and 12.1 share a version."""
     version = real_cupti.header_version(include)
     release = fake_cupti.release_of(version)
     if release < 0:

@@ -74,7 +74,7 @@ assert t.hows() == {OWN: 2}
 
 @each_tier
 def test_what_is_left_on_cuptis_stack_is_not_believed(fake_gpu: FakeGpu, tier: str) -> None:
-    # The thread's last id is of a section that it has left since, or of another recorder.
+    # The thread's last id belongs to a section that it has left, or to another recorder.
     code = """
 r = begin(tier, functions=False)
 with profile_section("old"):
@@ -414,7 +414,7 @@ assert it.tables.of("k") == {
 
 @each_tier
 def test_a_thread_that_nothing_is_known_about(fake_gpu: FakeGpu, tier: str) -> None:
-    # A C thread, and nobody in a backward call: functions are recorded, so that is known.
+    # A C thread, and no thread in a backward call, as the recorded functions show.
     code = """
 import ctypes
 class Kernel(ctypes.Structure):
@@ -447,8 +447,8 @@ assert it.tables.of("alien") == {(None, ("forward",), INHERITED): 1}
 def test_a_callback_is_served_while_another_thread_holds_the_gil(
     fake_gpu: FakeGpu, tier: str
 ) -> None:
-    # The main thread joins a thread that launches, in C, with the GIL held throughout; buffers
-    # come back on CUPTI's thread meanwhile.
+    # The main thread joins a launching thread in C and holds the GIL; meanwhile buffers come back
+    # on CUPTI's thread.
     code = """
 import ctypes
 class Kernel(ctypes.Structure):
@@ -694,7 +694,7 @@ assert t.hows() == {OWN: 31}
 
 
 def test_a_stop_does_not_wait_for_what_has_come(fake_gpu: FakeGpu) -> None:
-    """Where a launch of a thread without a section belongs is decided last, but it is answered."""
+    """The place of a launch without a section is decided last, but the launch is answered."""
     code = """
 r = begin("external")
 fakegpu.Engine().run_backward(["b"])
@@ -712,7 +712,7 @@ assert time.monotonic() - began < 0.9, time.monotonic() - began
 def test_the_thread_that_reads_records_goes_first_where_it_may(
     fake_gpu: FakeGpu, tier: str
 ) -> None:
-    """While it records; threads of the program and of CUPTI keep their nice value."""
+    """Only while it records; threads of the program and of CUPTI keep their nice value."""
     code = """
 def nices():  # of all threads, by the kernel's list
     found = Counter()

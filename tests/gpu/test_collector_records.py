@@ -1,4 +1,4 @@
-"""What CUPTI delivers, and how, whole or broken: nothing counted twice, nothing made up."""
+"""CUPTI's deliveries, whole or broken: nothing is counted twice, nothing is invented."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ assert r.export()["gpu"]["reason"] == answer["reason"]
     children.ok(fake_gpu, code, cupti=fake_gpu.variant(function))
 
 
-# (option, counter that tells it, is it among the delivered records)
+# (option, counter of the fault, is it among the delivered records)
 FAULTS = [
     ("zero_end_every", "incomplete"),
     ("zero_start_every", "zero_time"),
@@ -200,7 +200,7 @@ assert t.counters["expired_launches"] == 10
 def test_f49_records_dropped_after_the_last_buffer_are_counted(
     fake_gpu: FakeGpu, tier: str
 ) -> None:
-    """No buffer comes back that could carry the number."""
+    """No buffer comes back with the number."""
     code = f"""
 with recorded({tier!r}, faults={{"dropped", "expired_launches"}}, timeout_s=0.1) as it:
     fakegpu.launch("k", 1000)
@@ -272,7 +272,7 @@ if {cut} < 1000:
 else:
     assert t.gpu["sum_ns"] == 0
 """
-    # Nothing is flushed before the end, so that there is one buffer.
+    # No flush before the end, so that there is only one buffer.
     code = code.replace("timeout_s=0.1", "timeout_s=0.1, period_s=30")
     children.ok(fake_gpu, PROGRAM + code)
 

@@ -1,4 +1,4 @@
-"""Switches of the GPU layer thrown by several threads and recorders, and while it is read."""
+"""Switching the GPU layer by several threads and recorders, and during reading."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fake_handles import FakeGpu
 from helpers import run_child, time_scale
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
-# Without the machine's own: what the fake refuses must not be made good by another.
+# Hide the machine's own libraries: they must not replace a refusal of the fake.
 DOCTOR = """\
 from fastprof.capture import gpu_find
 gpu_find._TOOLKITS = "/nowhere*"
@@ -118,7 +118,7 @@ def test_f49_a_function_is_missing(fake_gpu: FakeGpu) -> None:
         ("cuptiActivityRegisterCallbacks", REFUSED),
         ("cuptiActivityEnable", REFUSED),
         ("cuptiSubscribe", "can be recorded, by external correlation, because "),
-        # What ends a recording does not keep it from starting.
+        # A function needed only for the end does not prevent the start.
         ("cuptiActivityDisable", "can be recorded, by launch callbacks"),
         ("cuptiActivityFlushAll", "can be recorded, by launch callbacks"),
         ("cuptiUnsubscribe", "can be recorded, by launch callbacks"),

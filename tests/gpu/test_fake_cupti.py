@@ -1,4 +1,4 @@
-"""The fake libcupti does what CUPTI does: callbacks, records, flushes, and planned faults."""
+"""The fake libcupti behaves like CUPTI: callbacks, records, flushes, and planned faults."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ REQUEST = ctypes.CFUNCTYPE(
 COMPLETE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
 )
-# Where the correlation id, the start and the end of a record are.
+# Offsets of the correlation id, the start and the end of a record.
 CORRELATION = {MEMCPY: 44, MEMSET: 44, KERNEL: 92, PEER: 60, KIND_DRIVER: 32, KIND_RUNTIME: 32}
 CORRELATION[EXTERNAL] = 16
 
 
 @dataclass
 class Client:
-    """A client of CUPTI's: it keeps what the callbacks bring."""
+    """A client of CUPTI that keeps the delivered records."""
 
     cupti: Control
     buffer_size: int = 1 << 16
@@ -93,7 +93,7 @@ class Client:
 
     @property
     def records(self) -> list[tuple[int, int]]:
-        """(kind, correlation id) of each record, in order."""
+        """Return (kind, correlation id) of each record, in order."""
         found = []
         for record in (r for b in self.buffers for r in b):
             (kind,) = struct.unpack_from("I", record)

@@ -10,7 +10,7 @@ from fake_handles import FakeGpu
 
 
 def run(fake_gpu: FakeGpu, code: str, **env: str) -> object:
-    """What the child printed last, as JSON."""
+    """Return the child's last output as JSON."""
     done = fake_gpu.run(f"import fakegpu, json\n{code}", **env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

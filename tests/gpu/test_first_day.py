@@ -50,7 +50,7 @@ def run_script(
 
 
 def wheel_of(folder: Path, path: Path) -> Path:
-    """The package in an archive as a wheel is one."""
+    """Write the package to an archive like a wheel."""
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(folder.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
@@ -63,7 +63,7 @@ def wheel_of(folder: Path, path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Day:
-    """What one run of the script left."""
+    """The results of one run of the script."""
 
     done: subprocess.CompletedProcess[str]
     data: Path
@@ -81,7 +81,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
     wheel = wheel_of(PACKAGE, folder / "fastprof-0-py3-none-any.whl")
     data, out = folder / "data", folder / "out"
     options = ["--device", "simulated", "--wheel", str(wheel), "--out", str(data)]
-    # Nothing but the wheel has fastprof.
+    # Only the wheel contains fastprof.
     done = run_script(*options, "--limit", "500", out=out, path="")
     return Day(done, data, out)
 
@@ -89,7 +89,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
 pytestmark = pytest.mark.slow
 
 
-#: What these questions show is a defect of the CUPTI that is simulated.
+#: Questions that reveal a defect of the simulated CUPTI.
 NOT_MENDED = {
     "graph_again": "CUPTI before 13.1 gives graphs wrong ids from the second recording on",
 }
@@ -141,7 +141,7 @@ def test_all_of_it_is_in_one_archive(day: Day) -> None:
 
 
 def test_what_is_answered_is_not_asked_again(day: Day) -> None:
-    """In a copy of the folder whose answers are told apart."""
+    """In a copy of the folder with marked answers."""
     other = day.data.parent / "again"
     subprocess.run(["cp", "-R", str(day.data), str(other)], check=True)
     marked = other / "answers" / "machine.json"
@@ -155,7 +155,7 @@ def test_what_is_answered_is_not_asked_again(day: Day) -> None:
     assert "marked, Linux" in again.stdout
     names = [line[9:].split()[0] for line in again.stdout.splitlines() if line.startswith(PASS)]
     assert names == [one.name for one in QUESTIONS if one.part == 1]
-    # Named, it is asked again; so it is of another fastprof.
+    # A named question is asked again; so is a question about another fastprof.
     again = run_script(*options, "--only", "machine", path="")
     assert "simulation, Linux" in again.stdout
     marked.write_text(json.dumps(answer))
@@ -167,11 +167,11 @@ def test_what_is_answered_is_not_asked_again(day: Day) -> None:
     assert "marked" not in again.stdout
 
 
-# ---- what can go wrong around the questions ----
+# ---- errors around the questions ----
 
 
 def test_it_builds_what_it_is_in(tmp_path: Path) -> None:
-    """Beside the answers, not in the checkout."""
+    """It builds beside the answers, not in the checkout."""
     pytest.importorskip("setuptools")  # environments of 3.12 and later begin without it
     before = {path.name for path in ROOT.iterdir()}
     options = ["--device", "simulated", "--out", str(tmp_path), "--only", "machine"]
@@ -230,7 +230,7 @@ answering.main([good, ends, raises, hangs])
 
 @pytest.fixture
 def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Asks questions of a program of ours; returns what is saved."""
+    """Return a function that asks questions of a test program, and returns the saved answers."""
     (tmp_path / "odd.py").write_text(PROGRAM.format(suite=str(SUITE)))
     monkeypatch.setattr(runner, "HERE", tmp_path)
     monkeypatch.setattr(runner, "LEAST_S", 0.0)

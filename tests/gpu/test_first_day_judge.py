@@ -1,4 +1,4 @@
-"""Verdicts of the first day: of each question a good answer passes and bad ones fail."""
+"""Verdicts of the first day: a good answer to each question passes, and bad ones fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Change = Callable[[Answer], object]
 
 
 def recording(truth: Any, **sections: tuple[int, int]) -> Answer:
-    """A recording in which each section launched so many kernels of so many ns."""
+    """Return a recording; ``sections``: number of kernels launched, and their ns."""
     kernels = sum(count for count, _ in sections.values())
     ns = sum(ns for _, ns in sections.values())
     rows = [[0, i, -1, -1, oracles.OWN, 0, n, t, 0] for i, (n, t) in enumerate(sections.values())]
@@ -196,7 +196,7 @@ GOOD["compiled"]["gpu"]["counters"]["graph_launches"] = 20
 
 
 def put(path: str, value: Any) -> Change:
-    """A change of one value: names and numbers with points between."""
+    """Return a change of one value; its path has names and numbers with points between."""
 
     def change(answer: Answer) -> None:
         *names, last = [int(n) if n.isdigit() else n for n in path.split(".")]
@@ -341,7 +341,7 @@ def test_a_bad_answer_fails(name: str, change: Change) -> None:
     change(answer)
     found = judge.judge(BY_NAME[name], saved(name, answer))
     assert found.verdict == FAIL, found.text
-    # For its reason, not because the judge stumbled.
+    # It fails for the intended reason, not by an error of the judge.
     assert "cannot be read" not in found.text
 
 
@@ -365,7 +365,7 @@ def test_what_cannot_be_asked_fails_where_a_gpu_is_required(
     monkeypatch.setenv("FASTPROF_GPU_REQUIRED", "1")
     assert verdict("counts") == FAIL
     assert verdict("seed", "simulated") == NOT_ASKED
-    assert verdict("under_ncu") == NOT_ASKED  # a machine need not have that tool
+    assert verdict("under_ncu") == NOT_ASKED  # a machine may lack that tool
 
 
 def test_a_folder_of_answers_can_be_judged_elsewhere(tmp_path: Path) -> None:

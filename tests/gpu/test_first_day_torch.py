@@ -1,7 +1,7 @@
-"""Programs of the first day that need torch, with the simulated device where CUDA is.
+"""Programs of the first day that need torch, with the simulated device in place of CUDA.
 
-What is found is the programs' own mistakes, and what torch's Python code does with a queued call:
-nothing here says how CUDA behaves.
+These tests find mistakes of the programs, and check torch's Python code for queued calls; they do
+not show how CUDA behaves.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sanitized(), reason="torch is not sanitized"),
-    # With a GPU the questions are asked of that.
+    # On a machine with a GPU, the questions use that GPU.
     pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="torch may have its own CUDA"),
 ]
 
 SOURCE_PATH = str(Path(fastprof.__file__).resolve().parent.parent)
 STAND_IN = str(Path(__file__).resolve().parent / "stand_in")
 ONE_PROCESS = ("counts", "spins", "backward", "streams", "delay")
-#: The graph, because CUPTI before 13.1 gives graphs wrong ids from the second recording on.
+#: Graph questions run alone, because CUPTI before 13.1 gives graphs wrong ids from the second
+#: recording on.
 ALONE = (
     "graph_before", "machine", "seed", "profiler_cpu_between", "loader", "everything_held", "costs",
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Temperature, clocks, power and throttling through a fake NVML: what is recorded, and what of it
-can never harm the program (S1-22, F19, F49, P9)."""
+"""Temperature, clocks, power and throttling with a fake NVML: records, and no harm to the program
+(S1-22, F19, F49, P9)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check(gpu: FakeGpu, code: str, **options: str) -> None:
     children.ok(gpu, COMMON + code, **options)
 
 
-# ---- what is recorded ----
+# ---- records ----
 
 
 def test_s1_22_temperature_clock_power_and_throttling_are_recorded(fake_gpu: FakeGpu) -> None:
@@ -205,7 +205,7 @@ assert health(two) is not None
     check(fake_gpu, code)
 
 
-# ---- what fails ----
+# ---- failures ----
 
 FUNCTIONS = """
 nvmlInit_v2 nvmlShutdown nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetTemperature

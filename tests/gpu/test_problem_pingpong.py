@@ -1,7 +1,7 @@
 """The tenth of the problems (tests/problems): host-device ping-pong, on the fake GPU.
 
-The simulated device runs in real time: on a busy machine it waits for the program, and idle
-is idle.
+The simulated device runs in real time: on a busy machine it waits for the program, which counts as
+idle time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Random programs on a simulated GPU whose defects are switched on and off.
+"""Random programs on a simulated GPU with defects switched on and off.
 
-What must hold of each: every record that was delivered is in exactly one row or in one counter of
-records without a time; the rows add up to what was delivered; busy and idle time are the wall time.
+Invariants: every delivered record is in exactly one row or in one counter of records without a
+time; the rows add up to the delivered records; busy and idle time add up to the wall time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a real CUPTI, a busy device and other profilers do, on the simulation."""
+"""Simulated behaviour of a real CUPTI, a busy device and other profilers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(gpu: FakeGpu, tier: str, code: str, **options: str) -> None:
 def test_after_another_profilers_clock_times_are_right(
     fake_gpu: FakeGpu, tier: str, when: str
 ) -> None:
-    """Kineto registers a clock of ticks in each of its sessions, and leaves it there."""
+    """Kineto registers a clock of ticks in each of its sessions, and does not remove it."""
     code = """
 when = sys.argv[2]
 if when == "before":
@@ -105,7 +105,7 @@ assert answer["state"] == "off" and "replaced CUPTI's clock" in answer["reason"]
 
 @each_tier
 def test_a_clock_that_shows_in_records_only_is_taken_back(fake_gpu: FakeGpu, tier: str) -> None:
-    """If cuptiGetTimestamp does not tell the time of a clock that was registered."""
+    """If cuptiGetTimestamp does not return the time of a registered clock."""
     code = """
 fakegpu.set("clock_follows", 0)
 r = begin(tier)
@@ -169,7 +169,8 @@ assert abs(device(t)["busy_ns"] - own[1]) < 0.05 * own[1] + 1e6
 
 @each_tier
 def test_a_device_that_is_always_busy_is_shown_busy(fake_gpu: FakeGpu, tier: str) -> None:
-    """The host is far ahead: buffers come back when they are full and over."""
+    """The host is far ahead: buffers come back when they are full and their activities have
+    ended."""
     code = """
 r = begin(tier, functions=False)
 with profile_section("work"):
@@ -191,7 +192,7 @@ assert t.of("k") == {(("work",), None, OWN): 8000}, t.activity
 
 @each_tier
 def test_one_kernel_longer_than_any_patience(fake_gpu: FakeGpu, tier: str) -> None:
-    """With launches waiting behind it: of 100 flush periods none brings a record."""
+    """With launches waiting behind it: 100 flush periods deliver no record."""
     code = """
 r = begin(tier, functions=False, period_s=0.01)
 with profile_section("work"):
@@ -253,7 +254,7 @@ assert t.of("k") == {(("replay",), ("capture",), CAPTURED): 250}, t.activity
 
 @each_tier
 def test_kernels_stay_on_where_switching_them_off_can_hang(fake_gpu: FakeGpu, tier: str) -> None:
-    """Before CUDA 13.0 with update 1; what runs in between is in no recording."""
+    """Before CUDA 13.0 with update 1; no recording contains work between recordings."""
     code = """
 with recorded(tier) as first:
     work(5)
@@ -370,7 +371,7 @@ assert attach(Recorder(), "auto")["state"] == "on"
 def test_a_second_copy_that_the_driver_does_not_know_is_passed_over(
     fake_gpu: FakeGpu, tier: str
 ) -> None:
-    """As Triton's beside torch's: it tells its version, and then refuses everything."""
+    """For example Triton's beside torch's: it returns its version, and then refuses everything."""
     code = """
 r = Recorder(skip_steps=0)
 answer = r.gpu_start([sys.argv[2], CUPTI], DRIVER, tier=tier, initialise=True, period_s=0.02)
@@ -409,7 +410,7 @@ assert t.counters["kernels"] == 2
 
 @each_tier
 def test_a_kernels_name_that_is_another_ones_later(fake_gpu: FakeGpu, tier: str) -> None:
-    """A module is unloaded, and what comes next has its names where the old ones were."""
+    """A module is unloaded, and the next one has its names at the same addresses."""
     code = """
 with recorded(tier) as recording:
     with profile_section("work"):
@@ -459,7 +460,7 @@ assert delay >= 0
 
 @each_tier
 def test_no_buffer_is_two_threads_at_once(fake_gpu: FakeGpu, tier: str) -> None:
-    """More threads than there are buffers, each with one of its own."""
+    """Each of 300 threads has its own buffer."""
     code = """
 done = threading.Barrier(301)
 def launch():
@@ -482,7 +483,7 @@ assert t.counters["kernels"] >= 600, t.counters
 
 @each_tier
 def test_threads_write_into_one_buffer_at_once(fake_gpu: FakeGpu, tier: str) -> None:
-    """Without a buffer per thread; nobody else writes into it until it is given back."""
+    """Without a buffer per thread; only CUPTI writes into a buffer until it gives it back."""
     code = """
 fakegpu.set("per_thread", 0)
 def launch():
@@ -499,7 +500,7 @@ assert fakegpu.counters()["buffers_completed"] > 8
 
 
 def test_the_runtimes_callbacks_come_back_where_the_driver_is_silent(fake_gpu: FakeGpu) -> None:
-    """They are switched off when 1000 calls have called the driver; the next one may not."""
+    """They are switched off after 1000 calls that called the driver; the next may not call it."""
     code = """
 def callbacks_of_a_launch():
     before = fakegpu.counters()["callbacks"]
@@ -528,7 +529,7 @@ assert t.of("silent") == {(None, None, UNKNOWN): 5}, t.of("silent")
 
 @each_tier
 def test_a_wrong_id_of_a_graph_is_noticed_in_any_release(fake_gpu: FakeGpu, tier: str) -> None:
-    """A graph's kernel with the id of a launch that was none of a graph."""
+    """A graph's kernel has the id of a launch that is not a graph's."""
     code = """
 fakegpu.set("graph_ids_wrong", 2)  # the id of the next call
 r = begin(tier, functions=False)

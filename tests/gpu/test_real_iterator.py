@@ -1,7 +1,7 @@
 """Real libcupti's own iterator walks the fake's buffers: sizes, ends and refusals must agree.
 
-In child processes: some releases of CUPTI crash where there is no driver.  Those that do not
-work without one are skipped, with the reason.
+The tests use child processes, because some releases of CUPTI crash without a driver.  They skip
+releases that do not work without one, with the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     not LIBRARIES, reason="no libcupti in CUDA_HOME, /usr/local/cuda* or nvidia wheels"
 )
 
-# Prints the version, then one line per buffer: what both iterators made of it.
+# Prints the version, then one line per buffer: the results of both iterators.
 CHILD = """
 import ctypes, json, random, sys
 sys.path.insert(0, sys.argv[3])

@@ -19,7 +19,7 @@ cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetTimestamp
 cuptiActivityPushExternalCorrelationId cuptiActivityPopExternalCorrelationId
 cuptiActivityEnableRuntimeApi cuptiActivityEnableDriverApi cuptiGetGraphNodeId
 """.split()
-# Those without which there is nothing to record.
+# Functions without which nothing can be recorded.
 VITAL = {"cuptiGetVersion", "cuptiActivityRegisterCallbacks", "cuptiActivityEnable"}
 
 WORK = """
@@ -116,7 +116,7 @@ assert t.counters["cupti_errors"] > 0
 
 # ---- functions that hang ----
 
-# Walking a buffer and reading a clock wait for nothing: the collector does both under its lock.
+# Walking a buffer and reading a clock never wait: the collector does both under its lock.
 PURE = {"cuptiActivityGetNextRecord", "cuptiGetTimestamp"}
 HANGS = [
     name
@@ -310,8 +310,9 @@ assert ctypes.CDLL(None).__cxa_atexit(deliver, None, None) == 0
 
 # ---- forks ----
 
-#: Unlike the C library's and TSan's, ASan's allocator is not unlocked in a forked child: it waits
-#: for ever when a thread without the interpreter's lock, as the collector's, allocated just then.
+#: Unlike the C library's and TSan's, ASan's allocator is not unlocked in a forked child.  The child
+#: hangs if a thread without the interpreter's lock, such as the collector's, allocates during the
+#: fork.
 forks_among_threads = pytest.mark.skipif(
     sanitized("asan"), reason="ASan's allocator may be locked at a fork"
 )

@@ -57,7 +57,7 @@ def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_
     assert sum(split.values()) == snapshot.steps.sum_ns
     assert snapshot.gpu is not None
     blocked_ns = sum(row.blocked_ns for row in snapshot.gpu.host)
-    # Neither what is data nor what was warm-up.
+    # Neither waits in data nor in warm-up count.
     assert 0 < split["gpu_wait"] < blocked_ns
     assert not snapshot.steps.split_missing
     row = next(row for row in report.steps.split if row.name == "gpu_wait")

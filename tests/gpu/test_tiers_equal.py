@@ -1,4 +1,4 @@
-"""The two ways of correlation give equal tables of one program, random programs included."""
+"""Both ways of correlation give equal tables of a program, also of random programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fake_handles import FakeGpu
 
 pytest.importorskip("hypothesis")
 
-# Runs in a child, both tiers one after the other for each example.
+# Runs in a child, both tiers one after another for each example.
 CHILD = """
 from hypothesis import given, settings, strategies as st
 
@@ -116,7 +116,7 @@ def run(fake_gpu: FakeGpu, examples: int, what: str, timeout: float) -> None:
         what,
         timeout=timeout,
         FAKE_CUDA_DEVICES="2",
-        # A start before the launch would be a fault of the fake's.
+        # A start before the launch would be a fault of the fake.
         FAKE_CUPTI_SET="launch_latency_ns=20000",
     )
 

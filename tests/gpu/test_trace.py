@@ -1,4 +1,4 @@
-"""Traces of what the fake device did: when, on which stream, and what it was started by."""
+"""Traces of the fake device's work: times, streams and launches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def traced(
     report.save(tmp_path / "run.trace.json.gz")
     data = trace_kit.load(tmp_path / "run.trace.json.gz")
     trace_kit.check(data)
-    # Calls may be timed by the driver's clock: they overlap by what it differs from ours.
+    # The driver's clock may time calls: they overlap by its difference from ours.
     own = [e for e in data["traceEvents"] if e.get("cat") != "cuda_runtime"]
     trace_kit.check_pairs({**data, "traceEvents": own})
     return data
@@ -61,7 +61,7 @@ def test_s0_19_kernels_copies_and_waits_are_in_the_trace(fake_gpu: FakeGpu, tmp_
     kernels = trace_kit.spans(data, cat="kernel")
     assert len(kernels) == 4 * 8
     assert len(trace_kit.spans(data, "gemm")) == 20
-    # Time is converted between two clocks: right to well below a microsecond.
+    # Conversion between two clocks is exact to well below a microsecond.
     assert {round(e["dur"]) for e in trace_kit.spans(data, "gemm")} == {30}
     copies = trace_kit.spans(data, cat="gpu_memcpy")
     assert {e["args"]["bytes"] for e in copies if e["name"] == "Memcpy HtoD"} == {4096}
@@ -95,7 +95,7 @@ def test_arrows_lead_from_the_launch_to_the_kernel(fake_gpu: FakeGpu, tmp_path: 
         if kernel["name"] == "gemm":
             assert launch["tid"] == forwards[0]["tid"]
             assert any(f["ts"] <= launch["ts"] <= end(f) for f in forwards)
-    # Autograd's launches come from threads of its own.
+    # Autograd launches from its own threads.
     main = forwards[0]["tid"]
     backward = [k for k in trace_kit.spans(data) if k["name"] in ("dgemm", "wgemm")]
     assert {launches[k["args"]["correlation"]]["tid"] for k in backward} - {main}
@@ -107,7 +107,7 @@ def test_calls_are_nested_in_what_made_them(fake_gpu: FakeGpu, tmp_path: Path) -
     tid = trace_kit.spans(data, "forward")[0]["tid"]
     hosts = [e for e in trace_kit.spans(data) if e["tid"] == tid and e["pid"] > 1000]
     assert any(e["dur"] > 0 for e in calls)
-    # All of one thread: the check that nothing overlaps, with the calls among the rest.
+    # All events of one thread, including the calls: nothing overlaps.
     trace_kit._check_nested([e for e in hosts if e["tid"] == tid])
 
 
@@ -129,7 +129,7 @@ def test_f49_without_the_slot_calls_have_no_thread(fake_gpu: FakeGpu, tmp_path: 
     assert {"name": "threads not recorded"} in names
 
 
-# Of each launch the runtime's call and the driver's inside it have a record of their own.
+# Each launch has two records: of the runtime's call and of the driver's call inside it.
 @pytest.mark.parametrize(("tier", "lost"), [("callbacks", 300), ("external", 500)])
 def test_f32_the_records_are_bounded(fake_gpu: FakeGpu, tier: str, lost: int) -> None:
     children.ok(

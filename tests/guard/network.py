@@ -1,8 +1,7 @@
-"""Refuses every connection that leaves this machine: promise P6 is kept, not believed.
+"""Refuses every connection that leaves this machine: this enforces promise P6.
 
-Unix sockets and the loopback address stay, since multiprocessing and asyncio need them.
-An audit hook is used and not a patched socket module, because it also sees what C code and
-`_socket` do.
+Unix sockets and the loopback address stay, because multiprocessing and asyncio need them.  An audit
+hook, unlike a patched socket module, also sees C code and `_socket`.
 """
 
 from __future__ import annotations
@@ -34,5 +33,5 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def forbid() -> None:
-    """From now on and for good: an audit hook cannot be removed."""
+    """Refuse connections permanently: an audit hook cannot be removed."""
     sys.addaudithook(_hook)

@@ -1,4 +1,4 @@
-"""Imported by every child interpreter that tests/helpers.py starts; see network.py."""
+"""Every child interpreter that tests/helpers.py starts imports this file; see network.py."""
 
 import network
 

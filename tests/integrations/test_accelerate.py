@@ -1,4 +1,4 @@
-"""Accelerate: what is measured where, against planted sleeps."""
+"""Accelerate: sections and their times, against planted sleeps."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted) -> None:
         ["profile/train/time_batch_wait_ms"]
         + [f"profile/train/dl_main/time_{p}_ms" for p in (*PHASES, "batch_wait")]
     )
-    # Put back exactly.
+    # Restored exactly.
     assert [dict(vars(x)) for x in (accelerator, optimizer)] == before
     assert vars(accelerate.data_loader.DataLoaderShard)["__iter__"] is iterate
     assert not model._forward_hooks
@@ -196,14 +196,14 @@ def test_what_is_prepared_after_attach_is_recorded(planted) -> None:
     accelerator = Accelerator(cpu=True)
     with attach(accelerator, **options()) as profiling:
         model, optimizer, batches = job(accelerator, planted, loader(planted, 3))
-        torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps step() of what it finds
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps the existing step()
         train(accelerator, planted, model, optimizer, batches)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
     report = profiling.report().in_phase("all")
     planted.check(report.section("optimizer"), "optimizer", count=3)
     planted.check(report.section("forward"), "forward", "loss", count=3)
     assert report.section("clip_grad").count == 1
-    optimizer.step()  # after the end it is the plain one again
+    optimizer.step()  # restored after the end
 
 
 def test_checkpoints_are_a_section(planted, tmp_path) -> None:

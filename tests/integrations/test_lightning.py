@@ -1,4 +1,4 @@
-"""Lightning, both import names: what is measured where, against planted sleeps."""
+"""Lightning with both import names: sections and their times, against planted sleeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def planted() -> Planted:
 
 
 class Recorded:
-    """Makes a Lightning logger that keeps what it is given."""
+    """Creates a Lightning logger that keeps its input."""
 
     def __init__(self, pl: Any) -> None:
         base = importlib.import_module(f"{pl.__name__}.loggers.logger").Logger
@@ -180,7 +180,7 @@ def test_s4_03_validation_inside_training_has_its_own_keys(pl, planted, tmp_path
         f"profile/val/dl_{n}/time_{p}_ms" for n in ("main", "aux") for p in ("data", "forward")
     }
     assert report.section("eval").count == 4
-    # In no step: what is left of one is training.
+    # It is outside of steps: a step contains only training.
     assert "eval" not in {row.name for row in report.steps.rows}
     assert report.steps.count == 8
     rows_add_up(report)
@@ -225,7 +225,7 @@ def test_checkpoint_and_worker_start_up_are_separate_sections(pl, planted, tmp_p
     report = plugin.report().in_phase("all")
     planted.check(report.section("checkpoint"), "checkpoint", count=2)
     assert report.section("loader_startup").total_ms >= planted.total("startup")
-    assert report.section("loader_startup").count == 2  # made; and begun again in epoch 1
+    assert report.section("loader_startup").count == 2  # created; and restarted in epoch 1
     assert {"loader_startup", "checkpoint"}.isdisjoint(r.name for r in report.steps.rows)
     rows_add_up(report)
 
@@ -390,7 +390,7 @@ def test_prefetching_without_a_length_counts_each_batch_once(pl, planted, tmp_pa
     t = trainer(pl, tmp_path, profiler=plugin)
     t.fit(module(pl, planted), DataLoader(Stream(), batch_size=1))
     report = plugin.report().in_phase("all")
-    # The first is fetched while the loader starts up.
+    # The first batch is fetched while the loader starts.
     assert report.section("data").count == 4
     assert report.section("loader_startup").total_ms >= planted.ms["data"][0]
     assert report.steps.count == 5

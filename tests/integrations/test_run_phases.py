@@ -1,4 +1,4 @@
-"""What integrations tell of the phases of the run: where planted sleeps fall."""
+"""Phases of the run in integrations: the phases of planted sleeps."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_batches_that_were_collected_before_training_are_worked_on_in_steps(run)
                 model(batch).sum().backward()
                 optimizer.step()
     assert loop.profiler.steps == 8
-    # The first may be one that was read ahead at the end of an epoch: so may what follows it.
+    # The first batch may be read ahead at the end of an epoch, and so may the next.
     assert run.seen["steps", "get_batch"] == 6
     assert run.seen["outside", "get_batch"] == 2
 

@@ -48,7 +48,7 @@ def compiled_function(backend):
 
 
 def compiled_with_gradients(backend):
-    """A function that calls autograd.grad itself."""
+    """Return a function that calls autograd.grad itself."""
     model = network()
 
     def penalty(x):

@@ -1,4 +1,4 @@
-"""Two real ranks that exchange gradients: the one that loads slowly is found (row S1-22)."""
+"""Two real ranks that exchange gradients: the report finds the slow loader (row S1-22)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ sys.exit(int(sys.argv[2]))
 @pytest.mark.parametrize("status", [0, 3])
 def test_nproc_starts_the_ranks_of_a_job(tmp_path: Path, status: int) -> None:
     (tmp_path / "train.py").write_text(LAUNCHED)
-    # torch's launcher looks up this machine's name, which the guard of the tests refuses.
+    # torch's launcher resolves this machine's name, which the tests' guard refuses.
     paths = [path for path in sys.path if path != str(GUARD)]
     done = subprocess.run(
         [sys.executable, "-m", "fastprof", "run", "--nproc", "2", "-o", "out", "train.py",
@@ -88,5 +88,5 @@ def test_nproc_starts_the_ranks_of_a_job(tmp_path: Path, status: int) -> None:
     assert (done.returncode == 0) == (status == 0), done.stdout
     for rank in (0, 1):
         assert f"rank {rank} of 2 ['--status', '{status}']" in done.stdout
-        if status == 0:  # of a job that fails the launcher ends the other ranks
+        if status == 0:  # if a job fails, the launcher ends its other ranks
             assert (tmp_path / f"out/rank{rank}_train_profile.fprof").exists()

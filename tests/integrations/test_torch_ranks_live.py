@@ -1,4 +1,4 @@
-"""Real torchrun jobs: ranks meet in the job's own store, and the training thread never does."""
+"""Real torchrun jobs: ranks use the job's own store, never on the training thread."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ dist.destroy_process_group()
 
 
 def environment(**more):
-    # torchrun looks up this machine's name, which the guard of the tests refuses.
+    # torchrun resolves this machine's name, which the tests' guard refuses.
     paths = [path for path in sys.path if path != str(GUARD)]
     env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(paths), **more}
     return child_env(env, guard=False)
@@ -121,7 +121,7 @@ def said_by(tmp_path, what, *options, ranks=2, steps=250):
 
 
 def check(said, ranks=2):
-    """The training thread has called nothing; return the sentences."""
+    """Check that the training thread has called nothing; return the sentences."""
     for rank in range(ranks):
         assert f"rank {rank} called from training: False" in said, said[-4000:]
         assert f"rank {rank} called from elsewhere: True" in said
@@ -184,7 +184,7 @@ def test_a_job_that_is_restarted_does_not_see_what_was_there_before(tmp_path):
     for _ in range(8):
         job = start(tmp_path, "restart", "--max-restarts", "1", steps=150)
         said, _ = job.communicate(timeout=150 * time_scale())
-        # gloo may connect to the address of a rank that has ended: without fastprof, too.
+        # gloo may connect to the address of a rank that has ended, also without fastprof.
         if "Gloo connectFullMesh failed" not in said:
             break
     else:

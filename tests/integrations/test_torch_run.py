@@ -1,4 +1,4 @@
-"""Scripts that know nothing of fastprof: `fastprof run`, FASTPROF=1, several processes."""
+"""Scripts without any use of fastprof: `fastprof run`, FASTPROF=1, several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automatic sections of a plain PyTorch loop, against what the loop itself measured."""
+"""Automatic sections of a plain PyTorch loop, against the loop's own measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torch_programs import Items, Model, SlowSGD, Truth, loader  # noqa: E402
 def one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    # Once: torch imports and initialises a lot at its first step.
+    # Warm up: torch imports and initialises much at its first step.
     truth = Truth()
     model = Model(truth)
     optimizer = SlowSGD(model.parameters(), truth)
@@ -39,7 +39,7 @@ def one_thread():
 
 
 def hooks_of_torch() -> list[object]:
-    """Everything that the hooks change."""
+    """Return everything that the hooks change."""
     module = sys.modules["torch.nn.modules.module"]
     optimizer = sys.modules["torch.optim.optimizer"]
     data = sys.modules["torch.utils.data.dataloader"]
@@ -82,7 +82,7 @@ def counts(loop) -> dict[str, int]:
 
 
 def rows(loop) -> dict[str, float]:
-    """Milliseconds per section within steps; they add up to the steps' wall time."""
+    """Return the ms per section within steps; they add up to the steps' wall time."""
     steps = loop.report().in_phase("all").steps
     found = {row.name: row.total_ns for row in steps.rows}
     assert sum(found.values()) == steps.wall_ns
@@ -91,11 +91,11 @@ def rows(loop) -> dict[str, float]:
 
 
 class TooLateError(Exception):
-    """More was measured than was planted; on a busy machine that is no fault of ours."""
+    """The result is above the planted time; a busy machine may cause that."""
 
 
 def near(measured: float, true: float, events: int) -> None:
-    """At least what was planted, and above it 5 % or 1 ms for each event.
+    """Check for at least the planted time, and at most 5 % or 1 ms per event more.
 
     Raises:
         TooLateError: it is above.
@@ -157,13 +157,13 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
     }
     measured = {phase: ns / 1e6 for phase, (_, ns) in phases["loader0"].items()}
     near(measured["data"], truth.ms["data"], 12)
-    # What comes after the model is not known the first time.
+    # The first time, the work after the model is unknown.
     near(measured["forward"], truth.ms["forward"] + truth.ms["loss"] * 11 / 12 - 0.5, 12)
     near(measured["backward"], truth.ms["backward"], 12)
     near(measured["optimizer"], truth.ms["optimizer"], 12)
     report = loop.report().in_phase("all")
     assert report.section("eval").total_ms >= truth.ms["eval_forward"]
-    # It ends where the checkpoint begins, however late the machine lets that be.
+    # It ends where the checkpoint begins, even if the machine delays that.
     assert report.section("eval").total_ms <= truth.ms["evaluation"]
     near(truth.ms["checkpoint"], report.section("checkpoint").total_ms, 2)
     found = counts(loop)
@@ -172,7 +172,7 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
         "checkpoint": 2,
     }  # fmt: skip
     assert report.steps.count == 12
-    # No step is longer for what is between epochs.
+    # Work between epochs makes no step longer.
     apart = {"eval", "checkpoint", "data_startup"}
     assert set(rows(loop)) == {*found, "(unaccounted)"} - apart
     waits = train_keys("loader0", "batch_wait") | {"profile/train/time_batch_wait_ms"}
@@ -182,7 +182,7 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
 @pytest.mark.parametrize("raises", [False, True])
 def test_checkpoints_through_safetensors(tmp_path, monkeypatch, raises) -> None:
     tensors = pytest.importorskip("safetensors.torch")
-    from safetensors.torch import save_file  # as transformers and accelerate do
+    from safetensors.torch import save_file  # like transformers and accelerate
 
     truth = Truth()
     model, optimizer = made(truth)
@@ -242,7 +242,7 @@ def test_a_save_through_safetensors_that_is_interrupted_ends_at_the_next_one(tmp
 def test_a_step_that_calls_its_hooked_base_is_one_step() -> None:
     truth = Truth()
     model, optimizer = made(truth, optimizer=0.001)
-    # Its base's step has hooks of its own as soon as there is one of that class.
+    # The base's step has its own hooks once an object of that class exists.
     torch.optim.SGD(model.parameters(), lr=0.1)
     assert torch.optim.SGD.step.hooked
 
@@ -323,7 +323,7 @@ def test_s4_12_the_name_of_a_validation_loader_and_evaluation_mode_alone() -> No
     with attach(logger=log) as loop:
         fit(truth, model, optimizer, loader(Items(truth, 8)))
         model.eval()
-        for batch in held_out:  # gradients are on: the mode says what this is
+        for batch in held_out:  # gradients are on: the mode shows that this is an evaluation
             model(batch)
         model.train()
         fit(truth, model, optimizer, loader(Items(truth, 8)))
@@ -432,7 +432,7 @@ def test_another_optimizer_takes_over_when_the_first_one_rests() -> None:
     with attach() as loop:
         fit(truth, model, first, loader(Items(truth, 6)))
         fit(truth, model, second, loader(Items(truth, 6)))
-    # Its first step could still have been one of the same round.
+    # Its first step might have belonged to the same round.
     assert loop.report().in_phase("all").steps.count == 3 + 2
 
 
@@ -544,7 +544,7 @@ def test_gradients_inside_a_model_are_part_of_its_forward() -> None:
 
 
 def test_a_gradient_penalty_is_a_separate_backward() -> None:
-    from torch.autograd import grad  # a name of its own
+    from torch.autograd import grad  # a separate name
 
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -667,7 +667,7 @@ def test_models_may_be_copied_and_saved_while_hooks_are_in_them(tmp_path) -> Non
         for other in (twin, again, loaded):
             assert torch.equal(other(torch.ones(1, 4)), model(torch.ones(1, 4)))
     assert b"fastprof" not in pickle.dumps(model)
-    # Once before, and each of the three copies beside the model.
+    # One call before; then each of three copies, and the model again.
     assert counts(loop)["0"] == 1 + 2 * 3
 
 

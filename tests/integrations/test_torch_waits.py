@@ -1,4 +1,4 @@
-"""What torch's own functions that wait for other ranks take is told apart in each step."""
+"""Each step shows the time of torch's functions that wait for other ranks."""
 
 from __future__ import annotations
 

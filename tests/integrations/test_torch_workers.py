@@ -1,4 +1,4 @@
-"""Loaders that nobody wrapped: the automatic sections watch their workers as well."""
+"""Loaders that are not wrapped: the automatic sections observe their workers, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from fastprof.integrations import torch_loop
 
 torch = pytest.importorskip("torch")
-# More workers than the machine has processors are no fault here.
+# Here more workers than processors are no fault.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 data = torch.utils.data
 

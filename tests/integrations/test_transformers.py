@@ -1,4 +1,4 @@
-"""transformers' Trainer: what is measured where, against planted sleeps."""
+"""transformers' Trainer: sections and their times, against planted sleeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VAL = [f"profile/val/dl_loader0/time_{p}_ms" for p in ("data", "forward")]
 
 
 class Model(torch.nn.Module):
-    """Computes its loss itself, as transformers' models do."""
+    """Computes its loss itself, like transformers' models."""
 
     def __init__(self, planted: Planted) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Model(torch.nn.Module):
 
 
 class Slow(TrainerCallback):
-    """Takes its time at one event."""
+    """Sleeps at one event."""
 
     def __init__(self, planted: Planted, event: str, ms: float = 10) -> None:
         self.planted, self.ms = planted, ms
@@ -104,7 +104,7 @@ def options(**more: Any) -> dict[str, Any]:
 
 
 def emitted(trainer: Any, split: str = "train") -> list[tuple[int, list[str]]]:
-    """(step, keys) of every entry of the history with metrics of that split."""
+    """Return (step, keys) of every history entry with metrics of that split."""
     found = []
     for entry in trainer.state.log_history:
         keys = sorted(k for k in entry if k.startswith(f"profile/{split}/"))
@@ -133,7 +133,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted, tmp_path) -> None:
     assert report.meta["framework"] == "transformers"
     assert [step for step, _ in emitted(t)] == [1, 2, 3, 4, 5, 6]
     assert emitted(t)[1][1] == sorted(k.replace("loader0", "main") for k in TRAIN)
-    # In the entry of the trainer's own log, not in one of their own.
+    # In the entry of the trainer's own log, not in a separate one.
     with_loss = [e for e in t.state.log_history if "loss" in e]
     assert len(with_loss) == 6
     assert all("profile/train/dl_main/time_forward_ms" in e for e in with_loss)
@@ -204,7 +204,7 @@ def test_s4_03_evaluation_checkpoint_and_clipping_are_apart(planted, tmp_path) -
     assert report.section("checkpoint").total_ms >= planted.total("checkpoint") * 0.999
     assert report.section("clip_grad").count == 4
     assert emitted(t, "val") == [(2, VAL), (4, VAL)]
-    # In the evaluation's own entry; and not in what evaluate() returns to callbacks.
+    # In the evaluation's own entry, but not in evaluate()'s result for callbacks.
     assert all("eval_loss" in e for e in t.state.log_history if VAL[0] in e)
     assert report.steps.count == 4
     assert "eval" not in {row.name for row in report.steps.rows}
@@ -240,7 +240,7 @@ def test_several_epochs_and_what_lies_between_them(planted, tmp_path) -> None:
     report = profiling.report().in_phase("all")
     assert report.steps.count == 6
     rows_add_up(report)
-    # Both waits are in a section, and in no step.
+    # Both waits are in a section, but outside of steps.
     assert report.section("callbacks").total_ms >= planted.total("callback") * 0.999
     rows = {row.name: row for row in report.steps.rows}
     assert rows["callbacks"].total_ns / 1e6 < planted.total("callback")

@@ -1,4 +1,4 @@
-"""Both hook backends leave the same tree: on random programs and on real ones."""
+"""Both hook backends record the same tree, of random and of real programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 pytestmark = pytest.mark.skipif(len(BACKENDS) < 2, reason="this Python has one backend")
 
-#: A program is a list of operations; operations that hold a program call it.
+#: A program is a list of operations; operations that contain a program call it.
 Program = list[tuple[str, "Program"]]
 
 _leaves = st.sampled_from(["c", "method", "raise_c", "nothing"]).map(lambda op: (op, []))
@@ -112,13 +112,13 @@ class _Machine:
 
 
 def _equal(run: Callable[[], object]) -> None:
-    # A collection may run Python code of others at any allocation.
+    # A collection may run foreign Python code at any allocation.
     gc.disable()
     try:
         trees = [paths(record(run, backend)) for backend in BACKENDS]
     finally:
         gc.enable()
-    # What differs, and not the whole trees.
+    # A failure shows only the differences, not the whole trees.
     assert +(trees[0] - trees[1]) == Counter() == +(trees[1] - trees[0])
 
 

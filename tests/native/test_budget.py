@@ -27,7 +27,7 @@ def trivial() -> None:
 
 
 def heavy() -> int:
-    # No call in here, so nothing of it can be muted away.
+    # No call in here, so muting cannot remove any of it.
     total = 0
     for i in range(20_000):
         total += i
@@ -50,8 +50,8 @@ def train(recorder: Recorder, steps: int) -> None:
 def recording(max_overhead: float = 0.0001) -> Iterator[Recorder]:
     """Record the block; the first step begins with it."""
     recorder = Recorder(backend="monitoring", max_overhead=max_overhead)
-    # The cost is given, not measured, and high: what takes eight times as long is no trifle,
-    # and on a busy machine a trifle takes long.
+    # The cost is set, not measured, and high: a function that takes eight times as long is not
+    # trivial, and on a busy machine trivial functions take long.
     recorder.set_costs(500.0, 400.0)
     recorder.start_sections()
     recorder.mark()
@@ -79,7 +79,7 @@ def test_a_hot_trivial_function_is_muted_and_named() -> None:
     assert "trivial" in muted
     assert "heavy" not in muted
     assert muted["trivial"] >= 2000
-    # Calls after that were not recorded; those before were.
+    # Calls before the muting were recorded, later ones not.
     assert muted["trivial"] <= counts(snapshot, "trivial")[0] < 80_000
     assert counts(snapshot, "heavy") == (40, 0)
 
@@ -95,7 +95,7 @@ def test_a_function_that_costs_nothing_is_not_muted_for_what_others_cost() -> No
         for _ in range(3000):
             pass
 
-    with recording() as recorder:  # dear() is no trifle: the budget cannot be kept
+    with recording() as recorder:  # dear() is not trivial: the budget cannot be kept
         seldom()
         for step in range(40):
             for _ in range(150):
@@ -148,7 +148,7 @@ def test_a_muted_function_is_recorded_again_by_the_next_recording() -> None:
 
 
 def ancestors(snapshot: Snapshot, name: str) -> Counter[tuple[str, ...]]:
-    """Calls by the names above `name`."""
+    """Return the calls by the names above `name`."""
     found: Counter[tuple[str, ...]] = Counter()
     for (path, kind), n in paths(snapshot).items():
         if kind == "calls" and path[-1] == name:
@@ -157,7 +157,7 @@ def ancestors(snapshot: Snapshot, name: str) -> Counter[tuple[str, ...]]:
 
 
 def test_a_function_that_is_open_is_not_muted() -> None:
-    """One code is trivial and hot, and also stands above step(): a decorator's wrapper."""
+    """One code object is trivial and hot, and also a caller of step(): a decorator's wrapper."""
 
     def wrapped(function: Callable[..., object], *args: object) -> None:
         function(*args)
@@ -296,7 +296,7 @@ def test_a_muted_function_that_raises_stays_balanced() -> None:
 
 
 def contexts(side: int) -> Callable[[], None]:
-    """Calls each of `side` trivial functions from each of `side` callers."""
+    """Return a function that calls `side` trivial functions from each of `side` callers."""
     names: dict[str, list[Callable[..., None]]] = {}
     source = "callees = [" + ", ".join(f"lambda: {i}" for i in range(side)) + "]\n"
     for i in range(side):
@@ -312,7 +312,7 @@ def contexts(side: int) -> Callable[[], None]:
 
 
 def test_a_look_at_many_contexts_is_spread_over_steps() -> None:
-    """All at once they took 10 to 100 ms of one step, which then looked slow."""
+    """One full look took 10 to 100 ms of one step, which then seemed slow."""
     with recording() as recorder:
         contexts(100)()
         visits, seen, was = [], 0, 0
@@ -375,7 +375,7 @@ def test_places_that_call_python_functions_are_switched_off_first() -> None:
 def test_the_cost_of_a_call_is_less_after_places_were_switched_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Both snapshots use the first measurement, so that only the places make the difference.
+    # Both snapshots use the first measurement, so that only the places differ.
     monkeypatch.setattr(calibrate, "_MOST_TIMES", 1)
 
     def calibrated(max_overhead: float) -> Calibration:
@@ -391,7 +391,7 @@ def test_the_cost_of_a_call_is_less_after_places_were_switched_off(
     assert after.python.inside_ns == before.python.inside_ns
     if before.implicit.outside_ns < before.python.outside_ns:
         assert before.implicit.outside_ns <= after.python.outside_ns < before.python.outside_ns
-    else:  # in a sanitizer's build, where both are mostly the sanitizer's
+    else:  # in a sanitizer's build, where most of the cost is the sanitizer's
         assert after.python == before.python
 
 
@@ -429,7 +429,7 @@ def test_a_place_that_is_switched_off_again_is_one_place() -> None:
         recorder.stop_sections()
         return take_snapshot(recorder).counters["call_sites_off"]
 
-    assert sites_off(40) <= sites_off(0) + 5  # of the loop itself
+    assert sites_off(40) <= sites_off(0) + 5  # sites of the loop itself
 
 
 def test_what_another_tool_has_switched_off_stays_off_when_the_hook_was_out() -> None:
@@ -465,7 +465,7 @@ def test_what_another_tool_has_switched_off_stays_off_when_the_hook_was_out() ->
 
 
 def test_looking_for_an_open_c_call_is_bounded() -> None:
-    """A place whose caller has one is asked about again at each call."""
+    """A place whose caller has such a call is checked again at each call."""
 
     def deep(depth: int, calls: int) -> None:
         if depth == 200:
@@ -487,7 +487,7 @@ def test_looking_for_an_open_c_call_is_bounded() -> None:
 
 
 def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
-    """The end of that call would be switched off with it."""
+    """Otherwise the end of that call would be switched off, too."""
     turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]
 
     def serve() -> None:
@@ -495,7 +495,7 @@ def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
         call(turns[0].__getattribute__("get"))
         heavy()
 
-    # With one tool alone the end comes all the same.
+    # With a single tool the end still comes.
     monitoring = sys.monitoring
     monitoring.use_tool_id(1, "another")
     monitoring.register_callback(1, monitoring.events.CALL, lambda *_: None)
@@ -551,6 +551,6 @@ def test_without_call_sites_a_function_costs_what_an_implicit_one_does(
 ) -> None:
     recorder = Recorder(backend="monitoring", max_overhead=0.001)
     recorder.set_costs(500.0, 0.001, cost, 0.001)
-    # What is called once a step may be muted, too: that depends on how long a step takes.
+    # Functions called once per step may be muted, too, depending on the length of steps.
     assert ("trivial" in muted_names(recorder, lambda: hot(2000))) == muted
     assert recorder.export()["counters"]["call_sites_off"] > 0

@@ -1,4 +1,4 @@
-"""The loops of the calibration make the events that their costs are divided by."""
+"""The loops of the calibration cause exactly the events by which it divides their costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
 
 
 def recorded(backend, run):
-    """``(kind, label, calls, resumes)`` of every node of ``run()``."""
+    """Return ``(kind, label, calls, resumes)`` of every node of ``run()``."""
     recorder = Recorder(backend=backend)
     recorder.enable()
     run()
@@ -29,7 +29,7 @@ def test_a_loop_makes_so_many_events_of_its_kind(backend, kind):
     if backend == "setprofile" and kind in ("constructor", "text"):
         pytest.skip("not announced by this hook")
     loop = LOOPS[kind]
-    # The time inside is that of functions that do something and call nothing: others are counted.
+    # The time inside belongs to functions that work without calls; count the others.
     labels = loop.labels | {"_same", "_read_twice"}
     rows = [row for row in recorded(backend, loop.run) if row[1] in labels]
     events = sum(calls + resumes for _, _, calls, resumes in rows)

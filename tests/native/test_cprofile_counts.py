@@ -17,8 +17,8 @@ from cprofile_programs import PROGRAMS, warm
 Label = tuple[str, int, str]
 
 
-#: Where a Python class overrides a C method and calls it by ``super()``, cProfile names the
-#: override, with its address.
+#: If a Python class overrides a C method and calls it by ``super()``, cProfile names the override,
+#: with its address.
 OVERRIDDEN = {"<function socket.close at": "<method 'close' of '_socket.socket' objects>"}
 
 
@@ -27,14 +27,14 @@ def right_name(name: str) -> str:
 
 
 def is_disable(label: Label) -> bool:
-    """The row of the profiler's own ``disable`` has the profiler's name in it."""
+    """Return whether this is the row of ``disable``, which contains the profiler's name."""
     return label[2].startswith("<method 'disable' of ")
 
 
 @pytest.fixture(params=sorted(PROGRAMS))
 def warm_program(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
     run = warm(request.param)
-    # A collection in the middle of a run would call finalizers of earlier tests.
+    # A collection during a run would call finalizers of earlier tests.
     gc.collect()
     gc.disable()
     yield run
@@ -57,7 +57,7 @@ def label_of(entry: Any) -> Label:
 
 
 class Truth:
-    """cProfile's table from its entries: what its own table overwrites is summed."""
+    """cProfile's table from its entries; sums rows that its own table overwrites."""
 
     def __init__(self, profiler: cProfile.Profile) -> None:
         self.calls: Counter[Label] = Counter()
@@ -65,7 +65,7 @@ class Truth:
         self.tottime: Counter[Label] = Counter()
         self.cumtime: Counter[Label] = Counter()
         self.edges: Counter[tuple[Label, Label]] = Counter()
-        #: Labels that several code objects have: their recursion is not comparable.
+        #: Labels of several code objects: their recursion is not comparable.
         self.shared: set[Label] = set()
         for entry in profiler.getstats():
             label = label_of(entry)
@@ -123,7 +123,7 @@ def test_entries_equal_cprofiles(warm_program: Callable[[], object], backend: st
         }
 
     cprofile = profile(cProfile.Profile(), warm_program)
-    # Code objects of one label are one entry of ours.
+    # fastprof has one entry for all code objects with one label.
     shared = Truth(cprofile).shared
     ours = profile(fastprof.Profile(backend=backend), warm_program)
     assert entries(ours, shared) == entries(cprofile, shared)
@@ -202,7 +202,7 @@ def test_the_rows_of_run_and_runctx_and_runcall_are_cprofiles(backend: str) -> N
         use(profiler)
         profiler.create_stats()
         return {
-            # __exit__ is a function of the profiler's own file.
+            # __exit__ is a function in the profiler's own file.
             label[2] if label[2] == "__exit__" else label: row[:2]
             for label, row in profiler.stats.items()
             if not is_disable(label)
@@ -254,7 +254,7 @@ def test_snapshot_stats_does_not_disable(backend: str) -> None:
     profiler.disable()
     first = profiler.stats["~", 0, "<built-in method builtins.len>"][1]
     profiler.snapshot_stats()
-    # Taking the snapshot calls len() itself, so what is known is only that it went on.
+    # Taking the snapshot calls len() itself, so the test knows only that recording continued.
     assert profiler.stats["~", 0, "<built-in method builtins.len>"][1] > first >= 1
 
 

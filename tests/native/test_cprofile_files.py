@@ -30,7 +30,7 @@ def profile() -> fastprof.Profile:
 def small_files_only() -> Iterator[None]:
     """RLIMIT_FSIZE of 100 bytes, as an error of write() and not as a signal.
 
-    For as short a time as can be: pytest's own output may go to a file.
+    Keep it short: pytest's own output may go to a file.
     """
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -152,7 +152,7 @@ def test_print_stats_says_when_nothing_was_corrected() -> None:
 def test_corrected_times_are_the_default_and_never_larger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A second measurement may find other costs than those that the times were corrected by.
+    # A second measurement may find other costs than those used for the correction.
     monkeypatch.setattr(calibrate, "_MOST_TIMES", 1)
 
     def many() -> None:
@@ -172,7 +172,7 @@ def test_corrected_times_are_the_default_and_never_larger(
         assert row[2] <= raw[label][2] + 1e-9
         assert row[3] <= raw[label][3] + 1e-9
     cost = profile.snapshot().calibration
-    # On a busy machine the calibration may find that C calls cost nothing inside.
+    # On a busy machine the calibration may find no cost inside C calls.
     assert (corrected[LEN][2] < raw[LEN][2]) == (cost is not None and cost.c.inside_ns > 0)
 
 

@@ -1,4 +1,4 @@
-"""Third-party readers open a real dump and see the figures that pstats sees."""
+"""Third-party readers open a real dump and show the same figures as pstats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cprofile_programs import PROGRAMS
 @pytest.fixture
 def dump(tmp_path: Path, backend: str) -> Path:
     profiler = fastprof.Profile(backend=backend)
-    # exec: a name that no reader would expect in a table.
+    # exec: creates a name that no reader expects in a table.
     scope: dict[str, Any] = {}
     exec(
         compile("def \u00e9tat(): return [len(str(i)) for i in range(5)]", "<caf\u00e9>", "exec"),
@@ -45,7 +45,7 @@ def test_s0_05_pstats(dump: Path) -> None:
     assert "Ordered by: cumulative time" in text
     assert "due to restriction <30>" in text
     assert "127/1" in text  # towers of Hanoi: 2 ** 7 - 1 calls, one of them from outside
-    assert text.count("126/2") == 2  # by itself: as caller and as callee
+    assert text.count("126/2") == 2  # calls by itself: as caller and as callee
 
 
 def test_s0_06_the_first_rows_are_in_descending_order(dump: Path) -> None:
@@ -70,7 +70,7 @@ def test_s0_08_self_times_add_up_to_the_time_of_the_program(backend: str) -> Non
     rows = {k: v for k, v in profiler.stats.items() if not k[2].startswith("<method 'disable'")}
     [cumulative] = [row[3] for label, row in rows.items() if label[2] == "whole"]
     assert cumulative >= 0.05
-    # In this thread and in all: no program here has threads of its own.
+    # Time of this thread and of all threads: the programs here start no threads.
     assert sum(row[2] for row in rows.values()) == pytest.approx(cumulative, rel=1e-3)
 
 
@@ -104,5 +104,5 @@ def test_flameprof(dump: Path) -> None:
     for form in ("svg", "log"):
         stream = io.StringIO()
         reader.render(stats, stream, form)
-        # It leaves out what took too little: some function is always left.
+        # It omits short functions, but some function always remains.
         assert any(name in stream.getvalue() for name in PROGRAMS)

@@ -1,6 +1,6 @@
-"""Where cProfile is wrong by construction, ``fastprof.Profile`` is held to the known truth.
+"""If cProfile is wrong by construction, ``fastprof.Profile`` must give the known truth.
 
-The defects are those of section 3 of the page on function profilers.
+Section 3 of the page on function profilers lists the defects.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_threads_are_each_counted_and_timed(backend: str) -> None:
     assert sleep_row[:2] == (8, 8)
     assert sleep_row[2] >= 8 * SLEEP_S
     assert worker_row[3] >= 8 * SLEEP_S
-    # What they spent is in sleep, and nobody else's.
+    # Their time is in sleep, and in no other row.
     assert worker_row[2] < sleep_row[2]
     [run_row] = rows_named(stats, "run")[:1]
     assert run_row is not None
@@ -167,7 +167,7 @@ def test_a_resume_is_a_call_in_the_table_and_not_in_the_report(backend: str) -> 
 
 
 def pybind_style_class() -> type:
-    """A class with a builtin as a method, bound as pybind11 binds it."""
+    """Return a class with a builtin as a method, bound like pybind11's methods."""
     new = ctypes.pythonapi.PyInstanceMethod_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.py_object]
 

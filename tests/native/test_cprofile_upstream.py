@@ -1,19 +1,19 @@
-"""CPython's own tests of cProfile and pstats, with fastprof in the place of cProfile.
+"""CPython's own tests of cProfile and pstats, with fastprof in place of cProfile.
 
-They are taken from the running interpreter's ``test`` package and run in a child process
-in which ``import cProfile`` gives fastprof.  Left out, because they are about cProfile
-itself or about a choice that fastprof makes otherwise:
+They come from the running interpreter's ``test`` package and run in a child process in which
+``import cProfile`` imports fastprof.  Left out, because they test cProfile itself or a choice that
+differs in fastprof:
 
-* ``test_profile_enable_disable``, ``test_profile_as_context_manager``: up to 3.11 they ask
-  for the profiler object itself in ``sys.getprofile()``, from 3.12 for a tool named
-  "cProfile".  What they are for is in ``test_cprofile_counts.py``.
+* ``test_profile_enable_disable``, ``test_profile_as_context_manager``: up to 3.11 they expect the
+  profiler object itself in ``sys.getprofile()``, from 3.12 on a tool named "cProfile".
+  ``test_cprofile_counts.py`` tests the same behaviour.
 * ``test_second_profiler``: fastprof raises its BusyError (F7).
 * ``test_bad_counter_during_dealloc``, ``test_evil_external_timer``: they test the module
-  ``_lsprof``, and want a timer's fault printed.  fastprof counts and reports it (F14).
+  ``_lsprof``, and expect it to print a timer's fault.  fastprof counts and reports it (F14).
 * ``test_crash_with_not_enough_args``: it calls cProfile's private callbacks.
 
-Tables are compared with runs of spaces squeezed: their width follows from the name of the
-profiler's ``disable`` method.
+The comparison ignores the number of spaces in tables, which depends on the name of the profiler's
+``disable`` method.
 """
 
 from __future__ import annotations

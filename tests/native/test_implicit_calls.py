@@ -1,4 +1,4 @@
-"""How functions are called first: on that depends what the hook costs."""
+"""The form of a function's first call, on which the hook's cost depends."""
 
 from __future__ import annotations
 

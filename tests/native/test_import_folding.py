@@ -1,4 +1,4 @@
-"""Imports of set-up in little room: what libraries call is counted per module, nothing is lost."""
+"""Imports of set-up in little memory: calls of libraries are counted per module, without loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOGETHER = {
     "method": "<method calls during imports>",
 }
 
-#: Modules: a library that calls and imports, and one of the program's that a library imports.
+#: Modules: a library that calls and imports, and a module of the program that a library imports.
 LIBRARY = """
 import folding_fields
 from fastprof import profile_section
@@ -51,7 +51,7 @@ SECOND = "import folding_fields\nfolding_fields.load(2)\nsorted([3, 1, 2])\n"
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Modules that no test has imported yet: ``folding_fields`` is the program's."""
+    """Create modules that no test has imported yet; ``folding_fields`` is the program's."""
     installed = tmp_path / "lib" / "python3" / "site-packages"
     installed.mkdir(parents=True)
     (installed / "folding_first.py").write_text(LIBRARY)
@@ -70,7 +70,7 @@ def import_it() -> None:
 
 
 def both(backend: str, phase: int = SETUP) -> tuple[Snapshot, Snapshot]:
-    """The same recording in full, and with imports folded."""
+    """Return the same recording in full, and with imports folded."""
     recorder = Recorder(backend=backend)
     recorder.set_phase(phase)
     recorder.start_sections()
@@ -91,7 +91,7 @@ def path(snapshot: Snapshot, node: int) -> tuple[str, ...]:
 
 
 def folded_by_hand(snapshot: Snapshot) -> Counter[tuple[str, ...]]:
-    """What folding should make of a full recording: (calls + resumes, own ns) by path."""
+    """Fold a full recording independently: (calls + resumes, own ns) by path."""
     nodes = snapshot.threads[0].nodes
     found: Counter[tuple[str, ...]] = Counter()
     above: list[tuple[tuple[str, ...], bool]] = [((), False)]
@@ -159,7 +159,7 @@ def test_the_programs_functions_and_modules_keep_their_callers(
     assert (*inside, "load") in paths
     assert (*inside, "folding_second", "load") in paths
     assert (*inside, "inside_import") in paths
-    # What a section holds stays whole; the class body called the same function.
+    # The content of a section stays whole; the class body called the same function.
     assert {p[p.index("deep") - 1] for p in paths if "deep" in p} == {"inside_import"}
 
 
@@ -168,8 +168,8 @@ def test_what_the_hook_cost_and_the_time_of_imports_stay(backend: str, packages:
     assert folded.wall_ms == full.wall_ms
     total = sum(full.snapshot.threads[0].nodes.self_ns)
     assert sum(folded.snapshot.threads[0].nodes.self_ns) == pytest.approx(total, abs=5000)
-    # A folded row does not know any more in which form its calls were made, nor which of them
-    # made a generator; some cost less or more.
+    # A folded row loses the form of its calls, and which of them created a generator; some cost
+    # less or more.
     assert folded.overhead.functions_ms == pytest.approx(full.overhead.functions_ms, rel=0.25)
     raw = [build_report(r.snapshot, phase="all", correct_times=False) for r in (full, folded)]
     wall = [next(p.wall_ms for p in r.phases if p.name == "imports") for r in raw]
@@ -188,7 +188,8 @@ def test_imports_in_steps_stay_as_they_are(backend: str, packages: Path) -> None
 def test_places_of_other_records_are_found_in_the_smaller_tree(
     backend: str, packages: Path, seed: int
 ) -> None:
-    # The slowest steps refer to nodes by number: rows of both exports must be the same places.
+    # The slowest steps refer to nodes by number: the rows of both exports must name the same
+    # places.
     generator = random.Random(seed)
 
     def leaf(n: int) -> int:
@@ -226,7 +227,7 @@ def test_places_of_other_records_are_found_in_the_smaller_tree(
     assert [(where, calls) for where, _, calls in kept[0]] == [
         (where, calls) for where, _, calls in kept[1]
     ]
-    # The clock's scale is a little better known when the second export is made.
+    # At the second export the clock's scale is slightly more exact.
     ns = [[ns for _, ns, _ in rows] for rows in kept]
     assert ns[0] == pytest.approx(ns[1], rel=1e-3, abs=2)
     assert kept[0]

@@ -1,6 +1,6 @@
-"""Recorders, hooks and keys that go while they are in use; every case once crashed or lost data.
+"""Recorders, hooks and keys that are freed during use; every case once crashed or lost data.
 
-Each runs in a child, since the failure was a crash.
+Each test uses a child process, because the failure was a crash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ assert len(r.export()["threads"]) == 1
 
 
 def test_a_recorder_that_outlives_its_module_reads_nothing_of_it() -> None:
-    """Of garbage that holds the type, the module and a recorder the recorder goes last."""
+    """If garbage contains the type, the module and a recorder, the recorder is freed last."""
     run_child(
         """
 import atexit, gc, os, sys
@@ -133,7 +133,7 @@ r.clear()
 
 @pytest.mark.skipif(FREE_THREADED, reason="a free-threaded build collects too seldom")
 def test_sections_may_be_opened_while_the_recorder_is_being_read() -> None:
-    """By a finalizer, say: the table of a thread's sections grows under the reader."""
+    """For example by a finalizer: the table of a thread's sections grows during the reading."""
     run_child(
         """
 import gc
@@ -165,12 +165,12 @@ rows = [data["keys"][row[0]][3] for row in data["steps"]["rows"]]
 assert [name for name in sections if name in names] == names, sections[:12]
 assert rows == names, rows
 """,
-        env={"MALLOC_PERTURB_": "85"},  # what is freed cannot be read by luck
+        env={"MALLOC_PERTURB_": "85"},  # freed memory has no valid content
     ).check()
 
 
 def test_a_method_table_inside_the_object_that_a_function_is_bound_to(backend: str) -> None:
-    """As numba has it: the key is its address, so it stays as long as the key does."""
+    """As in numba: the key is the table's address, so the object must live as long as the key."""
     check(
         """
 import ctypes, gc, weakref

@@ -1,4 +1,5 @@
-"""Libraries are imported without the hook in set-up: their modules stay, and the program."""
+"""Imports of libraries in set-up run without the hook: modules and the program's functions
+remain."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from fastprof.session.patching.imports import LightImports
 from fastprof.snapshot import Snapshot
 
 STEPS, SETUP = 0, 1
-#: From 3.12 on the hook cannot be taken out of one thread.
+#: From 3.12 on the hook cannot be removed from one thread.
 POSSIBLE = sys.version_info < (3, 12)
 possible = pytest.mark.skipif(not POSSIBLE, reason="the hook cannot be out in one thread")
 
-#: What is imported beside it.
+#: The first line of modules: imports this file as ``t``.
 SELF = "import test_light_imports as t\n"
 BODY = """
 def leaf(n):
@@ -34,7 +35,7 @@ leaf(1)
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[bool, Path]:
-    """Where modules of libraries (True) and of the program go; their names begin with light_."""
+    """Return folders for modules of libraries (True) and of the program, with names light_*."""
     installed = tmp_path / "lib" / "python3" / "site-packages"
     installed.mkdir(parents=True)
     monkeypatch.syspath_prepend(str(installed))
@@ -52,7 +53,7 @@ def forget() -> None:
 
 
 class Run:
-    """A recording of set-up; ``recorder`` is what a module may use."""
+    """A recording of set-up; modules may use ``recorder``."""
 
     recorder: Recorder
 
@@ -81,7 +82,7 @@ def folded(recorder: Recorder) -> Snapshot:
 
 
 def rows(snapshot: Snapshot, phase: int = SETUP) -> Counter[tuple[str, ...]]:
-    """Calls by path, of what the program knows by name."""
+    """Return calls by path, of functions that the program knows by name."""
     nodes = snapshot.threads[0].nodes
     paths: list[tuple[str, ...]] = [()]
     found: Counter[tuple[str, ...]] = Counter()

@@ -1,4 +1,4 @@
-"""csrc/gpu/nvtx_abi.h against NVIDIA's headers."""
+"""Compares csrc/gpu/nvtx_abi.h to NVIDIA's headers."""
 
 from __future__ import annotations
 

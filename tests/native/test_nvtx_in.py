@@ -1,4 +1,4 @@
-"""NVTX ranges of other libraries become sections; no GPU and no NVIDIA library needed."""
+"""NVTX ranges of other libraries become sections; the tests need no GPU or NVIDIA library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def record():
 
 @pytest.fixture(scope="module", params=["own", "real"])
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The client by itself, and built on NVIDIA's headers where there are any."""
+    """Return the standalone client, and one built on NVIDIA's headers if installed."""
     return str(build_client(tmp_path_factory.mktemp("nvtx"), request.param))
 
 
@@ -540,7 +540,7 @@ for _ in range(3):
 assert "fastprof" not in sys.modules
 """
     run_nvtx(without, own, env={VARIABLE: extension}).check()
-    # It may listen later, since the variable names its own extension, and leaves it set.
+    # It may listen later, because the variable names its own extension, so it leaves it set.
     inherits = (
         HEAD
         + """

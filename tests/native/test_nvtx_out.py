@@ -76,7 +76,7 @@ assert not prof.snapshot().counters
 
 
 def test_it_is_a_complete_client(tool: str) -> None:
-    """All of NVTX's modules are there, with every function, and no others."""
+    """It has exactly NVTX's modules, with every function."""
     run(
         ON
         + """
@@ -326,7 +326,7 @@ assert counts(prof) == {"a": 1, "b": 1}
 
 
 def test_ranges_of_a_library_pass_by(tool: str, tmp_path) -> None:
-    """The tool hears both; fastprof leaves the library's to it."""
+    """The tool receives both; fastprof ignores the library's ranges."""
     client = str(build_client(tmp_path))
     code = (
         HEAD
@@ -347,7 +347,7 @@ assert tool.started() == 2
 
 
 def test_a_tool_may_take_ranges_later(tool: str) -> None:
-    """CUPTI fills its functions in when somebody asks it for markers."""
+    """CUPTI sets its functions when a client requests markers."""
     run(
         ON
         + """

@@ -1,4 +1,4 @@
-"""A pause leaves the tree as it is: what runs meanwhile is missing, nothing moves."""
+"""A pause does not change the tree: calls during it are missing, all others stay in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 
 def recorded(backend: str, run: Callable[[Recorder], object], *, callers: bool = False) -> Snapshot:
-    """What `run`, given the recorder, leaves; sections are recorded, too."""
+    """Record `run(recorder)`; sections are recorded, too."""
     recorder = Recorder(backend=backend)
     recorder.start_sections()
     recorder.enable(callers=callers)
@@ -37,7 +37,7 @@ def recorded(backend: str, run: Callable[[Recorder], object], *, callers: bool =
 
 
 def parents_of(snapshot: Snapshot, name: str) -> Counter[str]:
-    """Calls of `name` by what is right above it."""
+    """Return the calls of `name` by caller."""
     found: Counter[str] = Counter()
     for (path, kind), count in paths(snapshot).items():
         if kind == "calls" and path[-1] == name:
@@ -49,7 +49,7 @@ def leaf() -> None:
     pass
 
 
-# -- what is open in a pause ---------------------------------------------------------
+# -- calls open in a pause ---------------------------------------------------------
 
 
 def test_the_caller_of_what_follows_a_pause_is_known(backend: str) -> None:
@@ -215,7 +215,7 @@ def test_callers_from_before_the_recording_if_wanted(backend: str) -> None:
 
 
 class Nothing:
-    """Stands for the recorder where nothing is to be paused."""
+    """Replaces the recorder if no pause is wanted."""
 
     def pause_functions(self, **options: bool) -> None:
         pass
@@ -406,7 +406,7 @@ class Machine:
 
 
 def contexts(snapshot: Snapshot) -> Counter[tuple[tuple[str, ...], str]]:
-    """`paths`, with nodes that have no call at all: their paths must exist, too."""
+    """Return `paths`, including nodes without calls, whose paths must exist, too."""
     found = paths(snapshot)
     for thread in snapshot.threads:
         nodes, path = thread.nodes, []
@@ -422,7 +422,7 @@ def contexts(snapshot: Snapshot) -> Counter[tuple[tuple[str, ...], str]]:
 def without_callbacks(
     found: Counter[tuple[tuple[str, ...], str]],
 ) -> Counter[tuple[tuple[str, ...], str]]:
-    """Without C functions above others: the interpreter does not tell that one is open."""
+    """Remove C functions above others: the interpreter does not show that one is open."""
     less: Counter[tuple[tuple[str, ...], str]] = Counter()
     for (path, kind), n in found.items():
         above = tuple(name for name in path[:-1] if not name.startswith("<"))
@@ -432,7 +432,7 @@ def without_callbacks(
 
 @pytest.fixture(autouse=True)
 def _no_collections() -> Iterator[None]:
-    # One may run Python code of others at any allocation.
+    # A later collection may run foreign Python code at any allocation.
     gc.collect()
     gc.disable()
     yield
@@ -440,7 +440,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def check(backend: str, program: Program, pause: str, resume: str) -> None:
-    """`pause` and `resume` are what these operations do, on names of the recorder's."""
+    """Check that code for `pause` and `resume`, with the recorder as ``r``, loses only calls."""
 
     def tree(pause: str, resume: str) -> Counter[tuple[tuple[str, ...], str]]:
         def run(recorder: Recorder) -> None:

@@ -1,6 +1,6 @@
-"""A fork in the middle of something of ours (F19): the child can record itself.
+"""A fork during an operation of fastprof (F19): the child can record itself.
 
-Each test is a child process, whose own child is looked at.
+Each test starts a child process and checks that child's own child.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ assert rows(prof)["f"] == 3
 
 
 def test_f4_a_start_that_fails_does_not_undo_the_next(backend: str) -> None:
-    """disable() in the middle of it is for that start alone."""
+    """disable() during a start affects only that start."""
     code = """
 def refuse():
     prof.disable()

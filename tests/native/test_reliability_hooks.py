@@ -1,6 +1,6 @@
 """Failure modes of control flow and hooks (F1 to F13), on each backend.
 
-The rows are those of the page on reliability.  Each test is a child process.
+The row numbers refer to the page on reliability.  Each test is a child process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hook_child import child, ok
 
 
 def test_f1_system_exit_through_run_and_runctx(backend: str) -> None:
-    """Profile's methods let it pass; the module's functions end with it, as cProfile's do."""
+    """Profile's methods let it pass; the module's functions end with it, like cProfile's."""
     ok(
         """
 import io, contextlib
@@ -106,7 +106,7 @@ assert "down" not in table   # none of its calls began while enabled
 
 
 def test_f6_disable_in_another_thread_stops_every_thread(backend: str) -> None:
-    """The documented choice: disable() is for the whole process, whoever calls it."""
+    """The documented choice: disable() from any thread stops the whole process."""
     ok(
         """
 prof = new()

@@ -1,6 +1,6 @@
 """Failure modes of timers, threads, signals and exits (F14 to F30), on each backend.
 
-The rows are those of the page on reliability.  Each test is a child process.
+The row numbers refer to the page on reliability.  Each test is a child process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIMERS = {
 
 @pytest.mark.parametrize("name", sorted(TIMERS))
 def test_f14_any_timer(backend: str, name: str) -> None:
-    """No crash, no hang, no exception in the program; what was wrong is counted."""
+    """No crash, no hang, no exception in the program; faults are counted."""
     result = child(
         f"""
 timer = {TIMERS[name]}

@@ -1,6 +1,6 @@
 """Failure modes of memory, interpreters and constructors (F36 to F50), on each backend.
 
-The rows are those of the page on reliability.  Each test is a child process.
+The row numbers refer to the page on reliability.  Each test is a child process.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 from hook_child import child, ok
 
-#: Under this test CPython 3.12.1 and 3.13.0 crash in a pure Python program without any
-#: extension of ours, in what it does with frozen dataclasses; so there, only what is in C
-#: is called while allocations fail.
+#: Under this test CPython 3.12.1 and 3.13.0 crash in a pure Python program without our extension,
+#: in code of frozen dataclasses; so there, only C code is called while allocations fail.
 PHASES: list[Any] = ["create", "enable", "call", "disable", "read"]
 if sys.version_info < (3, 12):
     PHASES += ["getstats", "dump"]
 
 
 if sys.version_info >= (3, 15):
-    # _Py_call_instrumentation_arg in 3.15.2 reads what it had no memory to make; the same
-    # program with cProfile in our place crashes there, too.
+    # _Py_call_instrumentation_arg in 3.15.2 reads an object that it could not allocate; the same
+    # program with cProfile crashes there, too.
     PHASES[PHASES.index("call")] = pytest.param(
         "call", marks=pytest.mark.xfail(strict=True, reason="CPython 3.15 crashes without memory")
     )
@@ -120,7 +119,7 @@ print(failures)
     sys.version_info >= (3, 13), reason="CPython's own dict crashes when it cannot grow for a type"
 )
 def test_f36_any_allocation_fails_while_the_extension_loads() -> None:
-    """ImportError or MemoryError, or it loads; and then it works."""
+    """ImportError or MemoryError, or it loads and works."""
     pytest.importorskip("_testcapi")
     code = """
 import _testcapi
@@ -233,7 +232,7 @@ assert prof.memory()["bytes"] < 2**20
 
 
 def test_f38_subinterpreters(backend: str) -> None:
-    """It works, or it is an ImportError with the reason; the main one goes on recording."""
+    """It works, or raises ImportError with the reason; the main interpreter continues recording."""
     child(
         """
 try:

@@ -1,4 +1,4 @@
-"""Phases of the run: each call, section and moment is recorded in the phase in which it was."""
+"""Phases of the run: each call, section and moment is recorded in its phase."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_it_is_read_back_as_it_was(recorded) -> None:
         del tree["phase"], tree["idle_ns"]
     for row in data["sections"]:
         del row["phase"]
-    old = Snapshot.from_dict(data)  # saved before there were phases
+    old = Snapshot.from_dict(data)  # saved before phases existed
     assert build_report(old).phase == "all"
     assert calls(old.only("steps"), "work") == 10
 

@@ -418,7 +418,7 @@ def test_percentiles_are_those_of_the_durations_within_one_percent() -> None:
             durations.append(time.perf_counter_ns() - began)
     row = prof.report().section("x")
     assert row.count == 200
-    # The outer clock readings see a little more; on a busy machine sometimes a lot, but
-    # hardly at the same ranks: the median is the one to compare.
+    # The outer clock readings include slightly more time, on a busy machine sometimes much more,
+    # but rarely at the same ranks: compare the median.
     assert row.p50_ms == pytest.approx(numpy.percentile(durations, 50) / 1e6, rel=0.1)
     assert row.min_ms <= row.p50_ms <= row.p95_ms <= row.p99_ms <= row.max_ms

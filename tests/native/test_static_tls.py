@@ -1,4 +1,4 @@
-"""Thread-local memory of the extension: a process that is full of libraries has little left."""
+"""Thread-local memory of the extension: a process with many libraries has little left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PT_TLS = 7
 
 
 def tls_bytes(path: Path) -> int:
-    """Size of the thread-local segment of an ELF library of 64 bits."""
+    """Return the size of the thread-local segment of a 64-bit ELF library."""
     data = path.read_bytes()
     (offset,) = struct.unpack_from("<Q", data, 0x20)
     size, number = struct.unpack_from("<HH", data, 0x36)
@@ -27,7 +27,7 @@ def test_the_extension_takes_one_pointer_of_each_thread() -> None:
     path = Path(core.__file__)
     if path.read_bytes()[:5] != b"\x7fELF\x02":
         pytest.skip("no ELF library of 64 bits")
-    # Initial-exec: it comes out of what the loader reserves for libraries that come late.
+    # Initial-exec: it uses the loader's reserve for libraries that are loaded late.
     assert 0 < tls_bytes(path) <= 8
 
 

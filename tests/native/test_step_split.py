@@ -1,4 +1,4 @@
-"""What the time of steps was spent on: each kind is at least what was planted, and all add up."""
+"""Kinds of time in steps: each kind is at least the planted time, and all add up."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fastprof.snapshot import Snapshot
 from hook_child import ok
 
 MS = 1_000_000
-#: Linux tells how long a thread is ready without a CPU.
+#: Linux reports how long a thread is ready without a CPU.
 CPU_WAIT = ["cpu_wait"] if os.path.exists("/proc/thread-self/schedstat") else []
-#: The clock's scale is known to 1e-4, the operating system's clocks to less.
+#: The clock's scale is exact to 1e-4, the operating system's clocks less.
 NEARLY = 0.99
 
 
@@ -150,7 +150,7 @@ def test_a_lock_that_another_thread_holds_is_waited_for(backend):
         thread.join()
         run.step()
     rows = [row for row in build_report(run.snapshot()).steps.split if row.name == "lock"]
-    # The holder may begin its nap before we ask, so how long is not sure.
+    # The holder may begin its nap before we wait, so the length is uncertain.
     assert rows[0].total_ns > 0
     assert any("ask test_step_split.py:" in text for text, _ns in rows[0].places), rows
 
@@ -379,7 +379,7 @@ def test_f8_a_collection_that_empties_the_callbacks_ends(backend, put_back):
     lock = threading.Lock()
     lock.acquire()
     with Steps(backend) as run:
-        gc.callbacks.append(empties)  # after ours, which is told of the begin alone
+        gc.callbacks.append(empties)  # after ours, which sees only the begin
         gc.collect()
         if put_back:
             gc.callbacks[:] = taken
@@ -405,7 +405,7 @@ def test_f8_after_emptied_callbacks_the_next_start_has_one_entry(backend):
     with Steps(backend) as run:
         earlier = [entry for entry in gc.callbacks if entry not in saved]
         gc.callbacks[:] = saved
-    gc.callbacks.extend(earlier)  # whoever kept them puts them back
+    gc.callbacks.extend(earlier)  # the program restores the old callbacks
     with run:
         gc.collect()
         run.step()
@@ -643,11 +643,11 @@ def test_steps_of_a_few_us_ask_the_operating_system_seldom(backend):
         burn(0.05)
         run.step()
     spent_on = run.recorder.export()["steps"]["spent"]
-    # Of three readings a step; some are made, however fast the machine is, and nearly all
-    # where a section takes 20 us.
+    # There are three readings per step; some are real on any machine, and nearly all are if a
+    # section takes 20 us.
     assert 0 < spent_on["cpu_reckoned"] < 6003
     assert spent_on["cpu_steps"] == 2001
-    # What was reckoned is put right: CPU time and wall time are as of one clock.
+    # Estimates are corrected: CPU time and wall time agree.
     steps = run.snapshot().steps
     assert 50 * MS * NEARLY <= spent_on["cpu_ns"] <= steps.sum_ns * 1.001 + 40_000
     assert min(steps.series.cpu_ns) >= 0

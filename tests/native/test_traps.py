@@ -1,4 +1,4 @@
-"""Where calls and returns do not pair as one would think; every trap on both backends."""
+"""Calls and returns that do not pair as expected; every trap on both backends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def three() -> Iterator[int]:
 
 def test_a_generators_calls_and_resumes_are_apart(backend: str) -> None:
     snapshot = record(lambda: list(three()), backend)
-    # Asked four times for three values: begun once, continued three times.
+    # Four requests for three values: begun once, resumed three times.
     assert counts(snapshot, "three") == (1, 3)
     assert counts(snapshot, "leaf") == (3, 0)
 
@@ -66,10 +66,10 @@ def test_throwing_into_and_closing_a_generator_stay_balanced(backend: str) -> No
     snapshot = record(throw_and_close, backend)
     calls, resumes = counts(snapshot, "stubborn")
     assert calls == 1
-    # close() resumes the frame only where it could matter, as the version sees it.
+    # In some versions close() resumes the frame only if necessary.
     assert 2 <= resumes <= 3
     assert counts(snapshot, "leaf") == (3, 0)
-    # The last leaf() is called by throw_and_close itself, not by what was left open.
+    # throw_and_close itself calls the last leaf(), not an open call.
     assert paths(snapshot)[("throw_and_close", "leaf"), "calls"] == 1
     assert "unbalanced" not in snapshot.counters
 
@@ -376,13 +376,13 @@ def test_self_times_add_up_to_the_recorded_time(backend: str) -> None:
     snapshot = record(run, backend)
     [thread] = snapshot.threads
     total = sum(thread.nodes.self_ns)
-    # Only what lies before the first event and after the last is missing.
+    # Only the time before the first event and after the last is missing.
     assert 0 < total <= snapshot.duration_ns * 1.01
     assert all(ns >= 0 for ns in thread.nodes.self_ns)
 
 
 def test_the_hook_never_touches_a_live_exception(backend: str) -> None:
-    """F13: an exception in flight while new functions are seen for the first time."""
+    """F13: an exception is raised while the hook sees functions for the first time."""
 
     def run() -> list[str]:
         seen = []

@@ -1,4 +1,4 @@
-"""Steps without the function hook in the middle of a run: the tree lacks them, and no more."""
+"""Steps without the function hook in the middle of a run: the tree lacks only these steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def calls(snapshot: Snapshot, name: str, phase: int) -> int:
 
 
 def paths(snapshot: Snapshot, phase: int) -> set[tuple[str, ...]]:
-    """The paths that were entered, by name."""
+    """Return the entered paths, by name."""
     found = set()
     for tree in snapshot.threads:
         nodes, of = tree.nodes, [()] * len(tree.nodes)

@@ -1,4 +1,4 @@
-"""Looks at a recording that goes on: the last steps, where the thread stands, its contexts."""
+"""Reading a recording under way: the last steps, the thread's place, its contexts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Activations go to the host and back between the layers: a training loop on the fake GPU.
 
-No GPU was there when this was written.  ``fakegpu`` (tests/gpu/fake) makes the calls of CUDA
-that torch would make, and a fake driver and libcupti answer them.
+This was written without a GPU.  ``fakegpu`` (tests/gpu/fake) makes torch's CUDA calls, and a fake
+driver and libcupti answer them.
 
     fastprof run --gpu on tests/problems/host_device_pingpong.py [--healthy]
 
@@ -26,7 +26,7 @@ def layer(i: int) -> None:
 
 
 def normalize_on_host() -> None:
-    """As ``x = normalize(x.cpu()).cuda()`` does."""
+    """Do the same as ``x = normalize(x.cpu()).cuda()``."""
     fakegpu.memcpy("DtoH", 16 * MIB, duration_ns=1_500_000, wait=True)
     fakegpu.memcpy("HtoD", 16 * MIB, duration_ns=1_500_000, wait=True)
 
@@ -48,6 +48,6 @@ if __name__ == "__main__":
     fakegpu.Engine()
     for _ in range(30):
         train_step()
-        # A host that runs ahead waits sooner or later: the queue of launches is full.
+        # A host that runs ahead must wait at some point: the queue of launches is full.
         fakegpu.synchronize("stream")
         fastprof.step()

@@ -1,9 +1,9 @@
-"""Runs of ``fastprof run`` one after the other, each in a fork of a process that has torch.
+"""Runs ``fastprof run`` repeatedly, each time in a fork of a process that has imported torch.
 
     python runner.py OUT SCRIPT [ARGUMENT...] -- OUT SCRIPT [ARGUMENT...] ...
 
-Importing torch takes longer than most of the runs.  What each prints is in OUT/log.txt.
-Ends with the number of runs that failed.
+Importing torch takes longer than most of the runs.  OUT/log.txt has the output of each.  The exit
+status is the number of failed runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run_in_fork(out: str, arguments: list[str]) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Nothing of the parent's ends twice.
+        # Do not run the parent's exit handlers twice.
         os._exit(status)
 
 

@@ -1,5 +1,5 @@
 """Ten training scripts with one planted problem each: it is the first finding, and its remedy
-leaves none."""
+leaves no finding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Problem:
-    """What is planted in a script: the rule that finds it, and words of its evidence."""
+    """A planted problem: the rule that finds it, and words of its evidence."""
 
     script: str
     rule: str
@@ -55,7 +55,7 @@ def test_every_example_is_tested() -> None:
 
 
 def record(folder: Path, *runs: str) -> None:
-    """Run each script into its folder: NAME as it is, NAME-healthy with ``--healthy``."""
+    """Run each script into its folder: NAME unchanged, NAME-healthy with ``--healthy``."""
     arguments: list[str] = []
     for name in runs:
         script = name.removesuffix("-healthy")
@@ -63,14 +63,14 @@ def record(folder: Path, *runs: str) -> None:
         arguments += ["--"] if script == name else ["--healthy", "--"]
     path = os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))
     command = [sys.executable, str(HERE / "runner.py"), *arguments]
-    # Whichever failed lacks its file, and its test says so.
+    # A failed run lacks its file, and its test reports that.
     done = run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
     assert done.end in ("ok", "status"), done.stderr
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with NAME and NAME-healthy, the output of each script's two runs."""
+    """Return a folder with NAME and NAME-healthy, the output of each script's two runs."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("problems")
@@ -86,7 +86,7 @@ def load(folder: Path) -> fastprof.Report:
 
 
 def of_the_program(report: fastprof.Report) -> tuple[Finding, ...]:
-    """The findings without what other programs on this machine are to blame for."""
+    """Return the findings, without those caused by other programs on this machine."""
     return tuple(f for f in report.findings if f.rule != "cpu-contention")
 
 
@@ -99,7 +99,7 @@ def check_planted(report: fastprof.Report, problem: Problem) -> None:
     for words in problem.evidence:
         assert words in evidence
     assert first.fix
-    if first.saving_ms is None:  # workers may save too little to promise it, by the machine
+    if first.saving_ms is None:  # on some machines workers save too little to promise it
         assert first.rule == "data-loading"
     else:
         assert 0 < first.saving_ms <= report.steps.mean_ms
@@ -110,7 +110,8 @@ def check_healthy(report: fastprof.Report) -> None:
 
 
 def recorder(runs: Path, again: Path, name: str) -> Callable[[int], fastprof.Report]:
-    """Return what loads a run: at first that of all, then one more of this script."""
+    """Return a function that loads a run: first the shared one, then further runs of this
+    script."""
 
     def report(number: int) -> fastprof.Report:
         if number == 0:

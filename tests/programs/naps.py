@@ -1,4 +1,4 @@
-"""Sleeps with names: what a program plants to know afterwards where its time was counted."""
+"""Named sleeps: a program plants them to check later where their time was counted."""
 
 from __future__ import annotations
 

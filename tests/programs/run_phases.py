@@ -1,4 +1,4 @@
-"""Which phase of the run something falls into."""
+"""Records the phase of the run for events."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fastprof.session import current
 
 
 class RunPhases:
-    """Asks the run that is going on."""
+    """Reads the phase of the current run."""
 
     def __init__(self) -> None:
-        #: (phase, name) -> how often that was noted in it.
+        #: (phase, name) -> number of notes.
         self.seen: Counter[tuple[str, str]] = Counter()
 
     def note(self, name: str) -> None:
-        """It happens now."""
+        """Note the event in the current phase."""
         run: Any = current.running()
         phase = run._phase
         now = phase._asides[-1][0] if phase._asides else phase._in_turn

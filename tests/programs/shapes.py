@@ -1,6 +1,6 @@
-"""Small training programs of the shapes that public ones have.
+"""Small training programs with the shapes of public ones.
 
-Each naps where it does something, and returns where these naps belong: their number by the
+Each naps in place of work, and returns the expected places of the naps: their number by the
 sections around them ("" for none), and by phase of the run.
 """
 
@@ -15,19 +15,19 @@ from programs.naps import SGD, Items, Naps, Net, loader
 
 
 class Truth(NamedTuple):
-    #: (sections around it joined by "/", name of the nap) -> how often.
+    #: (sections around it joined by "/", name of the nap) -> number of naps.
     naps: dict[tuple[str, str], int]
-    #: How often each section was entered.
+    #: Number of entries of each section.
     sections: dict[str, int]
     steps: int
-    #: (phase of the run, name of the nap) -> how often, of the naps that matter.
+    #: (phase of the run, name of the nap) -> number, for the relevant naps.
     run: dict[tuple[str, str], int]
     #: (split, name, batches)
     loaders: set[tuple[str, str, int]] = set()
 
 
 def nanogpt(nap: Naps) -> Truth:
-    """The next batch is fetched between loss and backward; losses are estimated at times."""
+    """Fetches the next batch between loss and backward; sometimes estimates losses."""
 
     class GPT(Net):
         def forward(self, x: Any, y: Any = None) -> Any:  # type: ignore[override]
@@ -127,7 +127,7 @@ def mnist(nap: Naps) -> Truth:
             ("eval/data", "normalize"): 6,
             ("forward", "model"): 12,
             ("forward", "loss"): 11,
-            ("", "loss"): 1,  # what comes after the model is not known the first time
+            ("", "loss"): 1,  # the first time, the work after the model is unknown
             ("eval/forward", "model"): 6,
             ("eval", "metric"): 6,
             ("", "print"): 2,
@@ -156,7 +156,7 @@ def mnist(nap: Naps) -> Truth:
 
 
 def vae(nap: Naps) -> Truth:
-    """Several outputs, a loss function of one's own, samples decoded after each epoch."""
+    """Several outputs, the program's own loss function, samples decoded after each epoch."""
 
     class VAE(torch.nn.Module):
         def __init__(self) -> None:
@@ -216,7 +216,7 @@ def vae(nap: Naps) -> Truth:
 
 
 def dcgan(nap: Naps) -> Truth:
-    """Two optimizers and a criterion that is a module; pictures are drawn at times."""
+    """Two optimizers and a criterion that is a module; sometimes draws pictures."""
     painter, judge = Net(nap, 4, 4, "painter"), Net(nap, 4, 1, "judge")
     first, second = SGD(judge.parameters(), nap), SGD(painter.parameters(), nap)
     criterion = torch.nn.BCEWithLogitsLoss()
@@ -300,7 +300,7 @@ _EPISODES = Truth(
 
 
 def reinforce(nap: Naps) -> Truth:
-    """The policy is called between steps of an environment; one backward per episode."""
+    """Calls the policy between steps of an environment; one backward per episode."""
     _episodes(nap, lambda kept: -torch.cat(kept).sum())
     return _EPISODES
 
@@ -462,8 +462,8 @@ def engine(nap: Naps) -> Truth:
         run(evaluate, train_loader)
         run(evaluate, val_loader)
     return Truth(
-        # The first batch of each evaluation of the training data comes before anything says
-        # what it is for.
+        # The first batch of each evaluation of the training data comes before any sign of its
+        # purpose.
         naps={
             ("data", "load"): 18 + 3,
             ("eval/data", "load"): 5 * 3 + 9,
@@ -488,7 +488,7 @@ def engine(nap: Naps) -> Truth:
 
 
 def estimator(nap: Naps) -> Truth:
-    """Loaders are made anew in every epoch, and the mode is set per batch (skorch)."""
+    """Creates loaders in every epoch, and sets the mode per batch (skorch)."""
     model = Net(nap)
     optimizer = SGD(model.parameters(), nap)
     train_data, valid_data = Items(nap, 5), Items(nap, 3)
@@ -514,7 +514,7 @@ def estimator(nap: Naps) -> Truth:
         nap("callbacks")
     return Truth(
         naps={
-            ("data", "load"): 15 + 1,  # of the first validation the first batch
+            ("data", "load"): 15 + 1,  # the first batch of the first validation
             ("eval/data", "load"): 8,
             ("forward", "model"): 15,
             ("eval/forward", "model"): 9,
@@ -538,7 +538,7 @@ def estimator(nap: Naps) -> Truth:
 
 
 def own_optimizer(nap: Naps) -> Truth:
-    """No optimizer of torch: parameters are changed by hand (fastai, keras)."""
+    """No torch optimizer: changes parameters by hand (fastai, keras)."""
     model = Net(nap)
     batches, held_out = loader(Items(nap, 6)), loader(Items(nap, 2))
     for _ in range(2):
@@ -572,7 +572,7 @@ def own_optimizer(nap: Naps) -> Truth:
 
 
 def probe(nap: Naps) -> Truth:
-    """The model is tried at set-up, in both modes; then the data are prepared."""
+    """Tries the model at set-up, in both modes; then prepares the data."""
     model = torch.nn.Sequential(Net(nap), torch.nn.Flatten())
     model(torch.zeros(1, 4))
     nap("prepare")
@@ -671,7 +671,7 @@ def target_network(nap: Naps) -> Truth:
     return Truth(
         naps={
             ("", "env_step"): 6,
-            # As after a call with gradients: the first time it is not known what follows.
+            # Like after a call with gradients: the first time, the following work is unknown.
             ("forward", "loss"): 5,
             ("", "loss"): 1,
             ("forward", "policy"): 12,
@@ -686,7 +686,7 @@ def target_network(nap: Naps) -> Truth:
 
 
 def acting_in_evaluation_mode(nap: Naps) -> Truth:
-    """Each action is chosen in evaluation mode, without gradients (DDPG)."""
+    """Chooses each action in evaluation mode, without gradients (DDPG)."""
     actor = Net(nap)
     optimizer = SGD(actor.parameters(), nap)
     for _ in range(6):
@@ -699,7 +699,7 @@ def acting_in_evaluation_mode(nap: Naps) -> Truth:
         optimizer.step()
         optimizer.zero_grad()
     return Truth(
-        # Once it could be an evaluation; at every step it is none.
+        # A single one could be an evaluation; one in every step is not.
         naps={
             ("", "env_step"): 6,
             ("eval/forward", "model"): 1,
@@ -714,7 +714,7 @@ def acting_in_evaluation_mode(nap: Naps) -> Truth:
 
 
 def distillation(nap: Naps) -> Truth:
-    """A teacher in evaluation mode is asked before the model that learns."""
+    """Calls a teacher in evaluation mode before the training model."""
     teacher, student = Net(nap, name="teacher").eval(), Net(nap)
     optimizer = SGD(student.parameters(), nap)
     for data, _ in loader(Items(nap, 6)):

@@ -1,4 +1,4 @@
-"""Where the automatic sections put what programs of known shapes do, against their truth."""
+"""Automatic sections on programs of known shapes, against the known truth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_thread():
 
 
 def places(snapshot) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Calls of each nap by the sections around them, and by the phase of the run."""
+    """Return the calls of each nap by the sections around them, and by the phase of the run."""
     found: Counter[tuple[str, str]] = Counter()
     phases: Counter[tuple[str, str]] = Counter()
     for thread in snapshot.threads:
@@ -47,7 +47,7 @@ def places(snapshot) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypatch) -> None:
     if program.__name__ == "own_optimizer":
-        # Other programs in this process have made one.
+        # Other programs in this process have created an optimizer.
         monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
     naps = Naps()
     with torch_loop.attach(
@@ -66,7 +66,7 @@ def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypa
     if truth.sections:
         assert {name: row.count for name, row in sections.items()} == truth.sections
     assert {(r.split, r.name, r.batches) for r in snapshot.loaders if r.batches} == truth.loaders
-    # As long as the naps in it at least, and the rest of the program had those elsewhere.
+    # A section is at least as long as its naps, and excludes naps elsewhere.
     for section, row in sections.items():
         inside = Counter({True: 0, False: 0})
         for (around, _), count in truth.naps.items():

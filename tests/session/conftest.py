@@ -1,4 +1,4 @@
-"""Shared by the tests of runs."""
+"""Fixtures shared by the tests of runs."""
 
 from __future__ import annotations
 

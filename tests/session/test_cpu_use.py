@@ -1,4 +1,4 @@
-"""CPU time of a run: its threads, its workers, and whether they leave its own thread a CPU."""
+"""CPU time of a run: its threads, its workers, and their effect on the training thread."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_p8_whatever_multiprocessing_keeps_breaks_nothing(monkeypatch, children)
 
 
 def test_a_program_that_uses_all_cpus_itself_is_reported():
-    """Ten processes of its own beside the training thread, on one CPU.
+    """The program runs ten processes beside the training thread, on one CPU.
 
-    Other programs may have some of it: then it may be a note.
+    Other programs may use some of that CPU: then it may be a note.
     """
     code = """
 import multiprocessing, os, time

@@ -1,4 +1,4 @@
-"""What a program calls sys.exit with is noted, and nothing else changes for it."""
+"""The argument of sys.exit is recorded, and the program notices nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def watched(monkeypatch):
 
 
 class Compares:
-    """As an array: to compare it or to ask whether it is true raises."""
+    """Like an array: comparing it, or testing its truth, raises."""
 
     def __ne__(self, other):
         raise RuntimeError("compared")
@@ -43,7 +43,7 @@ def test_the_program_ends_with_what_it_gave(watched, status, failed):
 
 def test_a_thread_that_ends_itself_does_not_end_the_program(watched):
     def end():
-        with suppress(SystemExit):  # as the interpreter does
+        with suppress(SystemExit):  # like the interpreter
             sys.exit(3)
 
     thread = threading.Thread(target=end)

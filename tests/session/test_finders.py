@@ -1,4 +1,4 @@
-"""Waiting for torch on ``sys.meta_path``, in the middle of other imports."""
+"""Waiting for torch on ``sys.meta_path``, during other imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastprof.session.gpu.cuda_init import CudaInit
 
 
 class Empty:
-    """Finds one module, which has nothing in it."""
+    """Finds one empty module."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name == "only_one_finds_this" else None
@@ -34,7 +34,7 @@ def test_an_import_during_which_the_waiting_ends_finds_its_module(make, monkeypa
     waiting = make(lambda: None)
 
     class Ends:
-        """As another thread may do in the middle of an import."""
+        """Ends the wait, as another thread may do during an import."""
 
         def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
             waiting.forget()

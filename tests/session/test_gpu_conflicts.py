@@ -1,4 +1,4 @@
-"""Making way for other profilers of the GPU."""
+"""Pausing for other profilers of the GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastprof.session.operators.user_profiler import ForeignProfiler
 
 
 class Torch(types.ModuleType):
-    """torch.autograd.profiler's part that matters, Kineto being a list."""
+    """The relevant part of torch.autograd.profiler; Kineto is a list."""
 
     def __init__(self) -> None:
         super().__init__("torch.autograd.profiler")
@@ -65,7 +65,7 @@ def test_a_window_of_torch_pauses_from_before_its_preparation_to_after_its_end(
 
 
 def test_cpu_activities_alone_pause_as_well(conflicts, calls, torch) -> None:
-    """Kineto takes the subscriber slot at its first profile, whatever the activities."""
+    """Kineto takes the subscriber slot at its first profile, with any activities."""
     conflicts.install()
     torch.window(["CPU"])
     assert calls == PAIR
@@ -230,7 +230,7 @@ def test_p9_arguments_that_make_no_sense_are_the_other_profiler_s_to_refuse(
 ) -> None:
     conflicts.install()
     proton.start("a")
-    proton.finalize(["no", "session"])  # this one does not mind
+    proton.finalize(["no", "session"])  # this one ignores it
     with pytest.raises(TypeError, match="unexpected keyword"):
         proton.finalize(sessions=1)
     proton.start("b")
@@ -290,7 +290,7 @@ def test_a_trace_of_jax_that_began_before_is_waited_for(conflicts, calls, jax) -
 
 
 class Monitor(types.ModuleType):
-    """torch.profiler._cupti_monitor's part that matters."""
+    """The relevant part of torch.profiler._cupti_monitor."""
 
     def __init__(self) -> None:
         super().__init__("torch.profiler._cupti_monitor")

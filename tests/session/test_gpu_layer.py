@@ -1,4 +1,4 @@
-"""When the GPU layer starts and ends, with a recorder that only writes down the calls."""
+"""Start and end of the GPU layer, with a recorder that only lists the calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from helpers import run_child
 
 @pytest.fixture
 def fake(monkeypatch) -> FakeGpu:
-    """Every Profiler of the test records with it; no tool is attached."""
+    """Let every Profiler of the test record with it; simulate that no tool is attached."""
     fake = FakeGpu()
     monkeypatch.setattr("fastprof.capture.options.Recorder", recorder_with(fake))
     monkeypatch.setattr(capture, "gpu_find", found(), raising=False)
@@ -33,7 +33,7 @@ def fake(monkeypatch) -> FakeGpu:
 
 @pytest.fixture
 def layer(monkeypatch):
-    """Make a layer of its own, without a run."""
+    """Return a function that creates a layer without a run."""
     made = []
 
     def make(fake: FakeGpu, wanted="auto", tool=None) -> GpuLayer:
@@ -149,7 +149,7 @@ class FakeTorchCuda(types.ModuleType):
         return (lambda: self.checked.append(name), ["a traceback"])
 
     def lazy_init(self) -> None:
-        """As torch does it: whatever a queued call raises would be the program's error."""
+        """Like torch: an exception of a queued call would be an error of the program."""
         with self._initialization_lock:
             self._tls.is_initializing = True
             self._queued_calls.extend([self.call("seed"), self.call("seed all")])
@@ -174,7 +174,7 @@ def test_it_starts_the_moment_torch_initialises_cuda(fake, monkeypatch) -> None:
 
 
 def test_torch_imported_after_the_start_is_seen(fake, monkeypatch, tmp_path) -> None:
-    """As under ``fastprof run``, where there are no steps to ask at."""
+    """For example under ``fastprof run``, without steps at which to check."""
     monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
     (tmp_path / "imported_later.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -195,7 +195,7 @@ def test_torch_imported_after_the_start_is_seen(fake, monkeypatch, tmp_path) -> 
 
 
 def test_a_run_that_ends_while_torch_initialises_leaves_out_no_call(fake, monkeypatch) -> None:
-    """By a call that torch runs, and by another thread meanwhile."""
+    """One run ends in a call that torch runs, another one in a second thread meanwhile."""
     cuda = FakeTorchCuda()
     monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
     first, second = CudaInit(lambda: None), CudaInit(lambda: None)
@@ -237,7 +237,7 @@ def test_a_torch_that_keeps_its_calls_otherwise_is_left_alone(monkeypatch, queue
 @pytest.mark.parametrize("others", ["alone", "among others"])
 @pytest.mark.parametrize("imported", ["before", "later"])
 def test_random_numbers_of_a_program_that_seeds_first_are_its_own(imported, others) -> None:
-    """torch's own seeding and list of calls; its CUDA is replaced by a generator of the CPU."""
+    """Uses torch's own seeding and list of calls; a CPU generator replaces CUDA."""
     folder = str(Path(__file__).resolve().parent.parent)
     own, with_it = (
         run_child(SEEDED, which, imported, folder, others, timeout=180).check().stdout
@@ -331,7 +331,7 @@ def test_fastprof_run_has_the_option(monkeypatch, tmp_path, mode, wanted) -> Non
 
 
 def test_two_threads_do_not_ask_at_the_same_time(layer) -> None:
-    """One that initialises CUDA and one that makes steps."""
+    """One thread initialises CUDA and one runs steps."""
     fake = FakeGpu()
     fake.answers = ["waiting", "on"]
     waiting = layer(fake)
@@ -365,7 +365,7 @@ def test_a_run_stopped_while_it_was_starting_is_stopped(layer) -> None:
     assert starting.state == "off"
 
 
-# -- what cannot be had ---------------------------------------------------------------
+# -- unavailable parts ---------------------------------------------------------------
 
 
 def test_f49_asked_for_and_not_there_is_a_line_with_its_cause(fake, caplog) -> None:

@@ -1,4 +1,4 @@
-"""NVTX ranges during a run, the two directions being two entries in a list."""
+"""NVTX ranges during a run; a list records both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastprof import _core, capture
 
 @pytest.fixture
 def nvtx(monkeypatch):
-    """A stand-in for ``fastprof.capture.nvtx``; ``out`` and ``into`` are why it fails."""
+    """Replace ``fastprof.capture.nvtx``; ``out`` and ``into`` are reasons for failures."""
     module = types.SimpleNamespace(calls=[], out=None, into=None)
 
     def begin_out():

@@ -1,4 +1,4 @@
-"""Which process of a job a run is of: by its launcher, from the start on."""
+"""The rank of a run's process in its job: from its launcher, known at the start."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_torch_distributed_said_during_the_run_is_kept(tmp_path: Path, monk
 def test_processes_that_a_task_starts_itself_are_told_by_torch_distributed(
     env: str, tmp_path: Path, monkeypatch
 ) -> None:
-    """mp.spawn under srun: every process has the task's variables."""
+    """mp.spawn under srun: every process inherits the task's variables."""
     setenv(monkeypatch, env)
     distributed = types.ModuleType("torch.distributed")
     distributed.is_available = lambda: True

@@ -1,4 +1,4 @@
-"""A fault of an integration's hooks leaves no section and no phase of the run open."""
+"""After a fault of an integration's hooks, no section or phase of the run stays open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def begun() -> Session:
 
 
 def phases_of_what_follows(session: Session) -> list[str]:
-    """Names of the phases in which a section is that is opened after the fault."""
+    """Return the names of the phases of a section opened after the fault."""
     session.fail("A hook failed", RuntimeError("planted"))
     with fastprof.profile_section("later"):
         pass

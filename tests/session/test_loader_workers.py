@@ -1,4 +1,4 @@
-"""Real torch loaders: is a batch ready, what do workers take, what do start and end cost."""
+"""Real torch loaders: ready batches, the work of workers, the cost of start and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastprof.session.loaders.worker_profiles import MergedTree, WorkerProfiles
 from fastprof.session.loaders.worker_side import WorkerInit
 
 torch = pytest.importorskip("torch")
-# More workers than the machine has processors are no fault here.
+# Here more workers than processors are no fault.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 data = torch.utils.data
 
@@ -114,7 +114,7 @@ def test_s4_05_every_batch_is_ready_or_waited_for(count: int) -> None:
     assert seen.starts[0] == seen.firsts[0] == 1
     assert seen.ready + seen.blocked == sum(seen.depth) == (23 if count else 0)
     assert seen.blocked_ns <= wall_ns
-    # A worker can do no more than load all the time.
+    # A worker cannot load more than all the time.
     assert all(load.sum_ns <= wall_ns and load.worker < count for load in seen.loads)
     if count:
         assert seen.start_method == "fork"
@@ -134,8 +134,8 @@ def test_s4_04_a_loop_that_never_waits_blocks_nowhere() -> None:
     seen = stats(prof)
     assert (seen.ready, seen.blocked, seen.blocked_ns) == (11, 0, 0)
     assert seen.depth[0] == 0
-    assert seen.loads == ()  # nobody was waiting, so nothing is known
-    # But how long the ready ones took to receive.
+    assert seen.loads == ()  # the loop never waited, so the loads are unknown
+    # But the time to receive the ready ones is known.
     assert 0 < seen.ready_ns < prof.snapshot().duration_ns
 
 
@@ -154,7 +154,7 @@ def test_a_worker_that_has_caught_up_bounds_the_time_of_a_batch() -> None:
     # Two samples of 4 ms, and the 10 ms after them.
     assert sum_ns / count >= 18e6
     row = prof.report().loaders[0].workers
-    assert row.load_within_ms is None  # from fewer than 20 batches nothing is said
+    assert row.load_within_ms is None  # fewer than 20 batches give no result
     assert row.ready_ms is None
 
 
@@ -166,7 +166,7 @@ def test_s4_17_a_loop_that_waits_learns_how_many_workers_it_needs() -> None:
             prof.step()
     row = prof.report().loaders[0].workers
     assert row.blocked > row.ready
-    # 30 ms are slept; a batch that was seen late makes the next one seem quicker.
+    # A load sleeps 30 ms; a batch that was seen late makes the next one seem faster.
     assert row.load_ms >= 20
     assert row.load_samples >= 20
     assert row.step_ms >= 3
@@ -176,7 +176,7 @@ def test_s4_17_a_loop_that_waits_learns_how_many_workers_it_needs() -> None:
 
 
 def test_batches_that_come_in_order_are_ready_although_a_later_one_came_first() -> None:
-    # Worker 1's batches wait until worker 0's slow ones have come.
+    # Worker 1's batches wait for worker 0's slow ones.
     class Uneven(Sleepy):
         def __getitem__(self, index: int):
             time.sleep(0.02 if index % 4 < 2 else 0)
@@ -232,7 +232,7 @@ def test_s1_20_the_samplers_time_is_under_section_data(count: int) -> None:
         assert inside["by_length"].calls == 1
 
 
-# ---- what is outside the step ----
+# ---- work outside of steps ----
 
 
 def test_breaking_off_a_pass_shuts_the_workers_down_at_once() -> None:
@@ -279,7 +279,7 @@ def test_persistent_workers_are_started_once() -> None:
         assert (seen.starts[0], seen.resumes[0], seen.firsts[0]) == (1, 1, 2)
         assert (seen.shutdowns[0], seen.processes) == (0, 2)
         assert seen.ready + seen.blocked == 22
-        # Broken off and begun anew, with batches of the old pass on their way.
+        # The pass is aborted and restarted, with batches of the old pass on their way.
         for _ in prof.loader(loader, "main"):
             break
         assert len(list(prof.loader(loader, "main"))) == 12
@@ -327,19 +327,19 @@ def test_an_exception_in_a_worker_reaches_the_loop() -> None:
 
 @pytest.fixture
 def no_sigchld() -> Iterator[None]:
-    """torch's handler raises wherever the training process is when the signal comes.
+    """Disable torch's handler, which raises anywhere in the training process.
 
-    Without it the loader finds the death when it waits for a batch, which takes 5 s.
+    Without it the loader notices the death while it waits for a batch, after 5 s.
     """
     data._utils.signal_handling._set_SIGCHLD_handler()
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     yield
-    gc.collect()  # the workers' iterators, which torch watches
+    gc.collect()  # frees the workers' iterators, which torch observes
     signal.signal(signal.SIGCHLD, handler)
 
 
-#: What torch raises when a worker dies: as it sees it, or as the tensor of an earlier batch, which
-#: the worker was to hand over, does not come.
+#: Exceptions of torch when a worker dies: it notices the death, or a tensor of an earlier batch,
+#: which the worker should have passed on, does not arrive.
 DIED = (RuntimeError, EOFError, ConnectionError)
 
 
@@ -358,7 +358,7 @@ def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
 def test_f20_a_worker_that_has_no_exit_status_yet_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A dying process closes its pipes before it has a status: the loop is told by the pipe."""
+    """A dying process closes its pipes before it has a status: the loop notices the closed pipe."""
     begins = worker_stats.Pass.shutdown_begins
 
     def dying(self: worker_stats.Pass, iterator: Any) -> None:
@@ -392,7 +392,7 @@ def test_an_unknown_kind_of_iterator_switches_watching_off(missing: str, monkeyp
     original = cls.__next__
 
     def hidden(self):
-        # As if this release of torch called it something else.
+        # As if this release of torch used another name.
         self.__dict__.update(self.__dict__.pop("hidden", {}))
         try:
             return original(self)
@@ -463,7 +463,7 @@ def test_f20_the_functions_of_workers_are_recorded(context: str, tmp_path, monke
     assert (seen.start_method, seen.profiled, seen.measured) == (context, 2, True)
     assert sum(load.count for load in seen.loads) == 12
     assert all(load.sum_ns >= load.count * 2 * MS for load in seen.loads)
-    # Nothing of it is in the process's own tables, and nothing is left on the disk.
+    # The process's own tables do not contain it, and no files remain on the disk.
     assert "__getitem__" not in {f.name for f in prof.report().functions}
     assert not any("fastprof" in f.name for f in tmp_path.iterdir())
     assert loader.worker_init_fn is None
@@ -487,7 +487,7 @@ def test_f20_workers_that_go_on_are_read_as_of_their_last_save() -> None:
             list(prof.loader(loader, "main"))
     assert 1 <= worker_rows(prof)["__getitem__"].calls <= 48
     assert stats(prof).profiled == 2
-    assert len(list(loader)) == 12  # a save that finds no folder harms nothing
+    assert len(list(loader)) == 12  # saving without a folder does no harm
 
 
 def test_worker_functions_and_the_loops_own_are_apart() -> None:
@@ -619,7 +619,7 @@ def test_a_worker_whose_hook_is_taken_says_so(tmp_path) -> None:
         pass
 
     init = WorkerInit(WorkerInit(taken, "", 0, "auto", 9), str(tmp_path), 0, "auto", 1024)
-    assert init.original is taken  # wrapped twice it runs once
+    assert init.original is taken  # wrapped twice, it still runs once
     pid = os.fork()
     if pid == 0:
         sys.setprofile(lambda *_: None)

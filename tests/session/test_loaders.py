@@ -1,4 +1,4 @@
-"""``Profiler.loader``: what it wraps stays usable as it was."""
+"""``Profiler.loader``: the wrapped loader keeps its behaviour."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import fastprof
 import pytest
 from fastprof import loggers, profile_section
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the packages
 
 KEYS = {
     "profile/train/dl_main/time_data_ms",
@@ -63,7 +63,7 @@ def test_s1_36_tensorboard_shows_the_report_without_a_plugin(tmp_path: Path) -> 
     (text,) = events.Tensors("fastprof/report/text_summary")
     assert text.step == 4
     (shown,) = text.tensor_proto.string_val
-    # Its times are those of that moment, so the names must do.
+    # Its times vary, so compare only the names.
     assert shown.decode().startswith("### fastprof: ")
     assert "`forward`" in shown.decode()
     steps = prof.report().steps
@@ -91,7 +91,7 @@ def test_e15_a_text_that_cannot_be_written_costs_the_training_nothing(tmp_path: 
 
 @pytest.fixture
 def wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    # Before it is imported: even offline it reports its own errors.
+    # Set it before the import: even offline wandb reports its own errors.
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("WANDB_SILENT", "true")
     wandb = pytest.importorskip("wandb")

@@ -1,4 +1,4 @@
-"""GPU memory between steps, with a torch of our own whose allocator is four numbers."""
+"""GPU memory between steps, with a fake torch whose allocator is four numbers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def profiler(**options) -> fastprof.Profiler:
 
 
 def train(cuda: FakeCuda, steps: int, grow: int = 0, **options) -> fastprof.Profiler:
-    """Every step needs 300 MB on top of what it leaves behind."""
+    """Run steps that need 300 MB in addition to the memory they keep."""
     with profiler(**options) as prof:
         for _ in range(steps):
             cuda.use(300 * MB)
@@ -133,7 +133,7 @@ def test_auto_samples_at_logged_steps_and_the_end_and_resets_nothing(cuda) -> No
     with profiler(log_every=10) as prof:
         sampler = prof._run._memory
         for _ in range(25):
-            sampler._not_before = 0.0  # this loop is quicker than any training
+            sampler._not_before = 0.0  # this loop is faster than any training
             prof.step()
     assert [s.step for s in prof.snapshot().memory.samples] == [10, 20, 25]
     assert cuda.resets == 0
@@ -145,7 +145,7 @@ def test_auto_takes_no_more_than_a_thousandth_of_the_time(cuda) -> None:
 
     def clock() -> float:
         nonlocal now
-        now += 0.0001  # what a sample takes here
+        now += 0.0001  # cost of a sample here
         return now
 
     sampler = MemorySampler("auto", 1, Faults(), clock)
@@ -272,7 +272,7 @@ def test_s1_18_memory_per_section(cuda) -> None:
         (s.name, s.count, s.peak_allocated // MB, s.last_allocated // MB, s.grown_bytes // MB)
         for s in memory.sections
     ] == [("forward", 3, 540, 440, 1200), ("backward", 3, 1040, 60, -1140)]
-    # The step's peak is the largest of its sections', although each begins anew.
+    # The step's peak is the largest peak of its sections, although each section resets it.
     assert [s.peak_allocated // MB for s in memory.samples] == [1000, 1020, 1040]
     assert memory.peaks_reset
     counts = {k.name: s.count for s in prof.snapshot().sections

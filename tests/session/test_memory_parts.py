@@ -1,4 +1,4 @@
-"""Row S1-19: what GPU memory is held by, with torch's own optimizers and an allocator of ours."""
+"""Row S1-19: the parts of GPU memory, with torch's own optimizers and a fake allocator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 class Allocator:
-    """``torch.cuda`` of a device with one allocator, of which only the peak is told."""
+    """``torch.cuda`` of a device with one allocator that reports only the peak."""
 
     peak = 100_000
 
@@ -36,7 +36,7 @@ class Allocator:
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """Tensors of the CPU count as the GPU's."""
+    """Let CPU tensors count as GPU tensors."""
     monkeypatch.setattr(MemorySampler, "_cuda", staticmethod(Allocator))
     monkeypatch.setattr(memory_parts, "_is_cpu_build", lambda torch: False)
     monkeypatch.setattr(memory_parts, "_is_on", lambda tensor, device: device == 0)

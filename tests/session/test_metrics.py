@@ -481,8 +481,8 @@ def test_s4_21_nothing_accumulates_while_not_logging() -> None:
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    # A histogram may still get a page for durations not seen before; the smallest object
-    # kept per step would be 320 kB.
+    # A histogram may still get a page for new durations; even the smallest object kept per step
+    # would take 320 kB.
     assert after - before < 64_000
 
 
@@ -575,7 +575,7 @@ def test_design_all_keys_of_a_step_come_in_one_call() -> None:
 
 
 def test_e12_sections_that_are_no_whole_number_per_batch() -> None:
-    """A discriminator trained every batch, a generator every other one."""
+    """A discriminator is trained in every batch, a generator in every other one."""
     log = []
     with fastprof.Profiler(
         functions=False, log_every=20, logger=lambda d, s: log.append(d)

@@ -1,4 +1,4 @@
-"""Options of operator windows: checked before a run, and made of others' configurations."""
+"""Options of operator windows: checked before a run, and converted from other configurations."""
 
 from __future__ import annotations
 

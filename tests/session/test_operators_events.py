@@ -1,4 +1,4 @@
-"""Sums of raw events are torch's own sums, whatever was recorded."""
+"""Sums of raw events equal torch's own sums."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_sums_of_a_real_profile_are_those_of_torch(options: dict[str, bool]) -> 
 
 
 class Event:
-    """An event as kineto has it; what is not said is nothing."""
+    """An event like kineto's; missing fields are empty."""
 
     def __init__(self, **values: Any) -> None:
         self._values = values
@@ -96,7 +96,7 @@ class Event:
 
 
 def device_events(seed: int) -> list[Event]:
-    """Operators inside operators in two threads, with kernels, copies and memory."""
+    """Return nested operators in two threads, with kernels, copies and memory."""
     rng = random.Random(seed)
     cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
     events: list[Event] = []

@@ -1,4 +1,4 @@
-"""An operator window never stalls the program: what it records is bounded and said."""
+"""An operator window never stalls the program: its records are bounded, and the report says so."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_step_that_is_too_much_is_not_recorded_and_the_report_says_so(
 
 
 def test_a_window_ends_before_the_step_that_is_too_much() -> None:
-    # A step counts as 900 to 2020 events, as quick as the machine is: room for one or two.
+    # A step counts as 900 to 2020 events, depending on the machine: room for one or two.
     report = run(cpu(schedule=WINDOW, max_events=2500), [100] * 8).report()
     assert report.operators is not None
     ((first, last),) = report.operators.windows
@@ -227,7 +227,7 @@ def test_no_collection_happens_in_a_window_s_work(tmp_path: Path, enabled: bool)
         gc.enable() if enabled else gc.disable()
         threshold = gc.get_threshold()
         run(options, [30] * 8)
-        # The program's own function has the program's own setting.
+        # The program's own function sees the program's own setting.
         assert inside == [enabled]
         assert gc.isenabled() is enabled
         assert gc.get_threshold() == threshold
@@ -272,7 +272,7 @@ def test_a_run_makes_no_full_collection_that_the_program_does_not(tmp_path: Path
     assert lines[0] == lines[1] == [lines[0][0]]
 
 
-# ---- what torch's collector says ----
+# ---- torch's own collector ----
 
 
 @pytest.mark.parametrize("own", [None, "5"])

@@ -1,4 +1,4 @@
-"""Operator windows with the real torch.profiler: steps, files, tables, and what goes wrong."""
+"""Operator windows with the real torch.profiler: steps, files, tables, and faults."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_torch_may_be_imported_in_the_middle(
 
 
 class TestAnotherTorchProfiler:
-    """The program's own has precedence, whichever began first."""
+    """The program's own profiler has precedence, even if it began later."""
 
     def test_one_that_runs_already_keeps_running(self, tmp_path: Path) -> None:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:

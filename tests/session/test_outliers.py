@@ -1,6 +1,6 @@
-"""Planted slow steps: the report says what was different in them.
+"""Planted slow steps: the report shows how they differed.
 
-Only lower bounds are checked: on a busy machine everything may take longer.
+The tests check only lower bounds: on a busy machine everything may take longer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fastprof.snapshot import Snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-#: Slow enough to be slowest, whatever else the machine does meanwhile.
+#: Slow enough to be the slowest step even on a busy machine.
 SLOW_S = 0.2
 STEPS = 24
 
 
 def read(slow: bool) -> None:
-    # Not much less: a look after each step must be within what looks may take.
+    # Not much less: looks after each step must stay within their share of the time.
     time.sleep(SLOW_S if slow else 0.002)
 
 
@@ -51,7 +51,7 @@ def outlier(report: Report, index: int) -> Outlier:
 
 
 def check_sums(snapshot: Snapshot) -> None:
-    """Rows of every kept step add up to its time, to the nanosecond."""
+    """Check that the rows of every kept step add up to its time, to the nanosecond."""
     assert snapshot.outliers is not None
     assert snapshot.outliers.kept
     assert Snapshot.from_dict(snapshot.to_dict()) == snapshot
@@ -78,7 +78,7 @@ def test_a_slow_read_is_found_in_its_section_and_function(backend: str, slow: in
     assert found.sections[0].name == "data"
     assert found.sections[0].ms >= SLOW_S * 1e3
     first = found.functions[0]
-    # Where a look took longer than usual the step before may be in the window, too.
+    # If a look took longer than usual, the window may include the previous step.
     window = next(k for k in report.snapshot.outliers.kept if k.index == slow)
     assert (first.qualname, first.section) == ("time.sleep", "data")
     assert first.calls == window.window_steps
@@ -118,7 +118,7 @@ def test_without_functions_the_sections_are_known() -> None:
 
 
 def test_steps_in_a_section_and_in_a_function_that_stays_open(backend: str) -> None:
-    """Nothing of a call that lasts over many steps is lost or told twice."""
+    """No part of a call over many steps is lost or counted twice."""
     prof = Profiler(skip_first=0, gpu=False, recorder={"backend": backend})
 
     def train() -> None:

@@ -43,7 +43,7 @@ def snapshot(rows: list[tuple], threads: int = 1) -> Snapshot:
     )
 
 
-#: The totals of the rectified-flow guide; minima and maxima are its sample's where given.
+#: The totals of the rectified-flow guide, with the minima and maxima that its sample gives.
 SAMPLE = [
     ("data_loading", 50, 2341, 42.1, 51.2),
     ("forward_pass", 50, 15234, 298.1, 312.3),

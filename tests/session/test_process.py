@@ -1,4 +1,4 @@
-"""Forks, signals and exits while a run is going on; each in a child process."""
+"""Forks, signals and exits during a run; each in a child process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ with fastprof.start_training_profiling(
 
 
 def test_f19_a_fork_while_another_thread_makes_a_report() -> None:
-    """Nothing that it holds just then may be locked in the child for ever."""
+    """No lock that it holds at that moment may stay locked in the child."""
     code = (
         BEGIN
         + """

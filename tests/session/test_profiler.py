@@ -1,4 +1,4 @@
-"""The run itself: start, stop, options, errors, and faults that are survived."""
+"""The run itself: start, stop, options, errors, and survived faults."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_functions_are_recorded_under_the_section_that_called_them() -> None:
 
 
 def busy_hook():
-    """A context in which another fastprof recorder holds the hook."""
+    """Let another fastprof recorder hold the hook."""
     from fastprof.capture.options import RecorderOptions
 
     return RecorderOptions().create()

@@ -1,4 +1,4 @@
-"""Where ranks leave values for each other: a shared directory, and how a place is found."""
+"""The place where ranks exchange values: a shared directory, and how ranks find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks meet at the service of jax.distributed: through a client like jax's, and through jax's."""
+"""Ranks meet at the service of jax.distributed: with a fake client, and with jax's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers import child_env, run_together
 
 
 class Client:
-    """Answers as jax 0.12 does; a real one is tried below."""
+    """Answers like jax 0.12; a test below uses a real one."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -70,7 +70,7 @@ def test_rank_and_number_of_processes_are_jaxs(state):
     assert not may_find_channel()
     assert find_channel("0123", 4) is None
     assert (Identity().rank, Identity().world_size) == (0, 1)
-    assert identity.world_size == 4  # what was known stays known
+    assert identity.world_size == 4  # known values remain
 
 
 def test_a_job_that_leaves_jax_ends_the_channel(state):

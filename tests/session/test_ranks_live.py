@@ -1,4 +1,4 @@
-"""Ranks of one job, each a process: who is late is told on rank 0, whoever dies."""
+"""Ranks of one job, each a process: rank 0 names the late rank, even if any rank dies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ print("ended after", time.monotonic() - began, flush=True)
 
 
 class Ranks:
-    """The processes of one job, and what they have said."""
+    """The processes of one job, and their output."""
 
     def __init__(self, folder, world, seconds, late_ms):
         self.folder, self.processes = folder, []
@@ -83,7 +83,7 @@ class Ranks:
             assert process.stdout.readline() == "started\n"
 
     def end(self):
-        """Wait; return what each has said."""
+        """Wait; return the output of each."""
         return [p.communicate(timeout=60 * time_scale())[0] for p in self.processes]
 
     def __enter__(self):
@@ -107,7 +107,7 @@ def test_the_late_rank_is_told_once_with_its_function(tmp_path):
     assert f": data, decode (train.py:{decode}), mostly in time.sleep, +1" in line
     assert len([line for line in told if " is late by " in line]) == 1
     assert "Rank" not in said[1] + said[2]
-    assert not list((tmp_path / "meet").iterdir())  # nothing is left there
+    assert not list((tmp_path / "meet").iterdir())  # nothing remains there
     for text in said:
         assert float(text.split("ended after ")[1].split()[0]) < 1.0
 
@@ -229,7 +229,7 @@ def test_where_ranks_cannot_meet_is_said_by_rank_0_and_by_those_who_asked_for_it
 
 
 class Place:
-    """A channel of which a test says what it does."""
+    """A channel whose behaviour a test defines."""
 
     def __init__(self, error=None, since=0):
         self.error, self.since, self.gets, self.puts = error, since, 0, []
@@ -476,7 +476,7 @@ def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, mo
     prof = started_at(folder)
     began = time.monotonic()
     prof.stop()
-    assert time.monotonic() - began < 5.0  # the program goes on
+    assert time.monotonic() - began < 5.0  # the program continues
     assert not decode((folder / "window-0").read_bytes()).ended
     window = RankWindow(job_mark(2), 1, 2, "n1", 1, 5, ended=True)
     (folder / "window-1").write_bytes(encode(window))
@@ -556,7 +556,7 @@ def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
 def test_a_window_that_has_the_number_of_the_launcher_does_not_silence_a_rank(
     tmp_path, monkeypatch
 ):
-    """What a dead process has left: its number is that of this one's parent by now."""
+    """A dead process left a window; by now this process's parent has its number."""
     folder = alone(monkeypatch, tmp_path)
     folder.mkdir()
     window = RankWindow(
@@ -570,7 +570,7 @@ def test_a_window_that_has_the_number_of_the_launcher_does_not_silence_a_rank(
 
 
 class Shared(Place):
-    """A place that two processes of one rank share."""
+    """A place shared by two processes of one rank."""
 
     def __init__(self):
         super().__init__()
@@ -585,7 +585,7 @@ class Shared(Place):
 
 @pytest.mark.parametrize("late_number", [False, True])
 def test_of_two_processes_that_both_write_as_one_rank_one_makes_way(monkeypatch, late_number):
-    """The first one stopped, the second one has taken its place, and the first one goes on."""
+    """The first one was stopped, the second took its place, and the first one continues."""
     place = Shared()
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     numbers = sorted((os.getpid(), other.pid), reverse=late_number)
@@ -604,7 +604,7 @@ def test_of_two_processes_that_both_write_as_one_rank_one_makes_way(monkeypatch,
                 with monkeypatch.context() as patch:
                     patch.setattr(os, "getpid", lambda talk=talk: talk.owns_number)
                     patch.setattr(os, "getppid", lambda: 1)
-                    # Each of them has written before, as after a stop.
+                    # Each process has written before, as after a stop.
                     talk._publish_at = talk._publish_at or 1.0
                     if talk.owns and talk._is_ours(0.0):
                         talk._publish(talk._recording.window())
@@ -641,7 +641,7 @@ def test_a_hostile_number_of_ranks_takes_no_more_memory_than_a_thousand(monkeypa
 
 
 class Unrecorded:
-    """A recorder that has nothing to tell."""
+    """A recorder without data."""
 
     def window(self, since):
         return None

@@ -1,4 +1,4 @@
-"""Ranks meet at torch's TCPStore: it is used as torch uses it, and what it may do harms nobody."""
+"""Ranks meet at torch's TCPStore: fastprof uses it like torch, and its faults do no harm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = struct.pack("=BI", 0, 0x3C85F7CE) + b"\x0dabcd"
 
 @pytest.fixture
 def used(monkeypatch):
-    """What torch.distributed says of itself, without torch."""
+    """Simulate the state of torch.distributed, without torch."""
     state = SimpleNamespace(is_used=True)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0+cpu"))
     monkeypatch.setitem(
@@ -54,7 +54,7 @@ def server(request, monkeypatch):
 
 @pytest.fixture
 def channel_of():
-    """Channels that are closed at the end."""
+    """Return a function that opens channels, which are closed at the end."""
     made = []
 
     def make(job="0123", *, address=None):
@@ -115,7 +115,7 @@ def test_values_of_others_making_are_damaged_and_too_long_ones_too(server, chann
     key = channel._prefix.decode()[1:]
     server.set(f"{key}window-1", "nonsense")
     server.set(f"{key}window-2", "x" * (20 * MAX_VALUE))
-    assert server.check([f"{key}window-2"])  # a set is not answered: it has arrived by now
+    assert server.check([f"{key}window-2"])  # a set has no answer: it has arrived by now
     assert channel.get(["window-0", "window-1", "window-2"]) == {
         "window-0": b"fine",
         "window-1": b"",
@@ -124,7 +124,7 @@ def test_values_of_others_making_are_damaged_and_too_long_ones_too(server, chann
 
 
 def test_a_job_goes_on_whatever_request_a_connection_ends_in(server):
-    """Also in the middle of an answer that is not read."""
+    """Also during an answer that is not read."""
     key = struct.pack("=Q", 5) + b"/key0"
     requests = (
         b"\x01" + key + struct.pack("=Q", 40) + b"v" * 40,
@@ -153,11 +153,11 @@ def test_the_next_connection_is_made_when_the_store_has_gone_and_come(server, ch
     assert channel.get(["window-0"]) == {"window-0": b"3"}
 
 
-# ---- what is none
+# ---- no store
 
 
 class Fake:
-    """Listens, and answers what it is told to; ``None``: says nothing any more."""
+    """Listens, and sends the given answers; ``None``: sends no more answers."""
 
     def __init__(self, *answers):
         self._answers = answers
@@ -190,7 +190,7 @@ class Fake:
     def close(self):
         """End the thread: one that stays in a call keeps the hook of later tests."""
         for one in (self._listener, *self.connections):
-            with suppress(OSError):  # it is closed, or the other side is
+            with suppress(OSError):  # it or the other side is closed
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
         self._thread.join(10)
@@ -323,12 +323,12 @@ def test_versions_are_read_as_torch_writes_them():
     assert not stores._is_known("2.4.9")
 
 
-# ---- who watches
+# ---- watching
 
 
 @pytest.fixture
 def watched(server, channel_of, monkeypatch):
-    """The store of a job of two ranks, of which rank 0 has published a window."""
+    """Return the store of a job of two ranks, in which rank 0 has published a window."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     mark = job_mark(2)

@@ -1,4 +1,4 @@
-"""Profiler.enter_phase: what follows what, and what interrupts what."""
+"""Profiler.enter_phase: the order of phases, and their interruptions."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_asides_may_be_inside_each_other() -> None:
         prof.enter_phase("checkpoint")
         prof.leave_phase("checkpoint")
         assert names(prof)["validation"] == 1, "it was interrupted, and goes on"
-        prof.enter_phase("outside")  # told late: it follows when the validation ends
-        prof.leave_phase("checkpoint")  # is not going on
+        prof.enter_phase("outside")  # entered late: it begins when the validation ends
+        prof.leave_phase("checkpoint")  # is not open
         assert "outside" not in names(prof)
         prof.leave_phase("validation")
         assert names(prof)["outside"] == 1

@@ -1,4 +1,4 @@
-"""Jobs of several ranks that run on this machine are found by the environments of processes."""
+"""Finding running jobs of several ranks on this machine by the environments of processes."""
 
 from __future__ import annotations
 

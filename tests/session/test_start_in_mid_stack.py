@@ -1,4 +1,4 @@
-"""A run that begins in the middle of a stack: what was open then is a caller."""
+"""A run that begins in the middle of a stack: calls open at that moment are callers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loop(prof: fastprof.Profiler) -> None:
 
 
 def contexts(snapshot: Snapshot, name: str) -> set[tuple[str, ...]]:
-    """The paths to `name`, of functions of this file only."""
+    """Return the paths to `name`, of functions of this file only."""
     found = set()
     for thread in snapshot.threads:
         so_far: list[tuple[str, ...]] = []
@@ -87,7 +87,7 @@ def test_what_was_open_is_the_caller(
     snapshot = prof.snapshot()
     assert contexts(snapshot, "leaf") == {("main", train.__name__, "loop", "step", "leaf")}
     assert counts(snapshot, "leaf") == (6, 0)
-    # They were called before: nothing is made up.
+    # They were called before the run: the report invents no calls.
     assert counts(snapshot, "main") == counts(snapshot, train.__name__) == (0, 0)
     assert not {"unmatched", "unbalanced"} & set(snapshot.counters)
 

@@ -1,4 +1,4 @@
-"""What a run says about what it was made with."""
+"""Run metadata: versions, command, environment."""
 
 from __future__ import annotations
 

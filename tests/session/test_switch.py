@@ -1,4 +1,4 @@
-"""The environment variable FASTPROF, and what ``import fastprof`` loads."""
+"""The environment variable FASTPROF, and the modules that ``import fastprof`` loads."""
 
 from __future__ import annotations
 

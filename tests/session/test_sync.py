@@ -1,4 +1,4 @@
-"""Waiting for the GPU at section boundaries, with a torch of our own."""
+"""Waiting for the GPU at section boundaries, with a fake torch."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def dataset(batches: int, workers: int = 0, seed: int = 0):
 
 
 def interleaved(main, aux):
-    """Three batches of main, then one of aux."""
+    """Yield three batches of main, then one of aux."""
     iterator = iter(aux)
     for i, batch in enumerate(main):
         yield batch
@@ -47,7 +47,7 @@ def interleaved(main, aux):
 
 
 def train(prof: fastprof.Profiler | None) -> list[float]:
-    """Train and return every loss; with ``prof`` the very same thing observed."""
+    """Train and return every loss; with ``prof``, profile the same training."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(
         torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(32, 2)
@@ -108,7 +108,7 @@ def test_s4_12_exactly_these_keys_are_logged_at_these_steps(observed) -> None:
     assert val_calls == [(val_keys("val_main"), STEPS // 2), (val_keys("val_main"), STEPS)]
     waits = train_keys("main", "batch_wait") | train_keys("aux", "batch_wait") | {GLOBAL_WAIT}
     main, aux = train_keys("main"), train_keys("aux")
-    # Each accumulation of 4 ends with a batch of aux: its are the optimizer steps.
+    # Each accumulation of 4 ends with a batch of aux, which gets the optimizer steps.
     main -= {"profile/train/dl_main/time_optimizer_ms"}
     assert log.keys - val_keys("val_main") == main | aux | waits
 

@@ -1,4 +1,4 @@
-"""Traces of real runs: what is in them is what happened, whatever happened."""
+"""Traces of real runs contain exactly the events of the run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_s0_18_a_run_as_a_trace(tmp_path: Path, backend: str) -> None:
     forward, call = trace_kit.spans(data, "forward")[0], trace_kit.spans(data, "long_call")[0]
     assert forward["ts"] <= call["ts"]
     assert call["ts"] + call["dur"] <= forward["ts"] + forward["dur"] + 0.001
-    # The wall clock's time of an event is right to well below a second.
+    # The wall clock's time of an event is exact to well below a second.
     at = data["baseTimeNanoseconds"] + forward["ts"] * 1000
     assert abs(at - time.time_ns()) < 100e9
 
@@ -214,7 +214,7 @@ def test_what_is_open_when_it_starts_and_stops_is_cut_there(tmp_path: Path, back
     (open_,) = trace_kit.spans(data, "never left")
     assert open_["dur"] >= LONG * 1e6
     assert trace_kit.spans(data, "long_call")
-    # They began before the recording, and are shown from its start on.
+    # They began before the recording; the trace shows them from its start on.
     outers = [e for e in trace_kit.spans(data) if e["name"].rsplit(".", 1)[-1] == "outer"]
     assert len(outers) == 6
     assert all(e["ts"] <= open_["ts"] and e["dur"] >= open_["dur"] for e in outers)
@@ -308,7 +308,7 @@ def test_a_window_ends_with_the_last_layer(backend: str) -> None:
     recorder.disable()
     ((_start, end, _step, _wall),) = recorder.export(trace=True)["trace"]["windows"]
     assert end is not None
-    # A window that stayed open had no log any more after the second __init__().
+    # An open window had lost its log after the second __init__().
     recorder.__init__(backend=backend)  # type: ignore[misc]
     recorder.enable()
     long_call()
@@ -455,6 +455,6 @@ def test_a_trace_of_torch_profiler_is_put_at_its_time(tmp_path: Path) -> None:
     found = {e["name"]: e for e in trace_kit.spans(trace_kit.load(tmp_path / "both.trace.json.gz"))}
     for i in range(1, 20):
         outer, inner = found[f"torch {i}"], found[f"ours {i}"]
-        # One is inside the other, but for what the two clocks differ.
+        # One is inside the other, except for the difference of the two clocks.
         assert outer["ts"] <= inner["ts"] + 500
         assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 500

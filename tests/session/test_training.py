@@ -1,4 +1,4 @@
-"""``start_training_profiling``: text reports for a loop with nothing but sections in it."""
+"""``start_training_profiling``: text reports for a loop with sections only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiler: a few steps without the function hook, on its own account."""
+"""Profiler: a few steps without the function hook, started by the profiler itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNPROFILED = RUN_PHASES.index("unprofiled")
 
 @pytest.fixture(autouse=True)
 def _free(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """These steps are too short to pay for a block; then how often there is one would depend on
-    the machine."""
+    """Remove the limit on a block's cost: these steps are too short to pay for it, so the machine
+    would decide how often a block runs."""
     if "paid" not in request.node.name:
         monkeypatch.setattr(unprofiled, "_MAX_COST", 1e9)
     if "short" not in request.node.name:
@@ -63,7 +63,7 @@ def test_a_few_per_cent_of_steps_are_apart() -> None:
 def test_a_hundred_and_twenty_steps_tell_what_the_hook_costs() -> None:
     prof = run(120)
     assert len(blocks(prof)) >= LEAST_BLOCKS
-    # The measured steps beside a block are those of no other one.
+    # No two blocks share their neighbouring measured steps.
     assert all(b - a >= BLOCK + 9 for a, b in itertools.pairwise(blocks(prof)))
 
 
@@ -118,7 +118,7 @@ def test_validation_within_a_block_is_recorded_whole() -> None:
             prof.leave_phase("validation")
 
     prof = run(each=each)
-    # The block is forgotten, its steps are apart; another one is drawn after it.
+    # The block is dropped and its steps count as apart; another block is drawn after it.
     assert at - 1 not in blocks(prof)
     report = prof.report()
     assert (
@@ -174,7 +174,7 @@ def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
         schedule=fastprof.Schedule(skip_first=at - 2, wait=0, warmup=1, active=6, repeat=1),
     )
     prof = run(operators=options, recorder={"backend": "setprofile", "max_overhead": 0})
-    # Seven steps, of which the first that might have been without the hook is apart.
+    # Seven steps; the first one planned without the hook counts as apart.
     assert calls(prof, "work") <= prof.report().steps.measured - 6
     assert blocks(prof), "there are others"
 
@@ -191,7 +191,7 @@ def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
 
 
 class Recorder:
-    """Begins every block that it is asked for."""
+    """Begins every requested block."""
 
     planned = 0
     ended = 0
@@ -217,7 +217,7 @@ class Recorder:
 
 
 def test_a_block_that_cannot_be_costs_no_step() -> None:
-    """The recorder takes the step that a block is planned for out of the measured ones."""
+    """The recorder removes the planned first step of a block from the measured ones."""
     recorder = Recorder()
     asked = []
 

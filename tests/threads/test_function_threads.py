@@ -54,7 +54,7 @@ def test_f16_two_thousand_threads_are_exact_in_bounded_memory(backend: str) -> N
     snapshot = take_snapshot(recorder)
     assert counts(snapshot, "leaf") == (200_000, 0)
     memory = recorder.memory()
-    # What ended was joined: not one record per thread that ever was.
+    # Ended threads were joined: there is no record for each thread that ever ran.
     assert memory["threads"] < 200
     assert memory["bytes"] < 16 << 20
 
@@ -183,7 +183,7 @@ def test_f6_disable_in_another_thread_ends_the_recording_everywhere(backend: str
     run_in_threads(1, recorder.disable)
     work()
     assert counts(take_snapshot(recorder), "leaf") == (100, 0)
-    # The hook left behind in this thread gives way to the next recording.
+    # The next recording replaces the hook left in this thread.
     other = Recorder(backend=backend)
     other.enable()
     work()
@@ -274,7 +274,7 @@ assert count(recorder) == 10
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="only sys.monitoring sees foreign threads")
 def test_a_thread_python_did_not_start_keeps_one_record() -> None:
-    """A C thread may get a new thread state at each call back; it is one thread all the same."""
+    """A C thread may get a new thread state at each callback, but it is one thread."""
     libc = ctypes.CDLL(None)
     callback_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -287,7 +287,7 @@ def test_a_thread_python_did_not_start_keeps_one_record() -> None:
     for _ in range(20):
         ident = ctypes.c_ulong()
         assert libc.pthread_create(ctypes.byref(ident), None, callback, None) == 0
-        # Without the interpreter lock held, as ctypes releases it.
+        # ctypes releases the interpreter lock during this call.
         assert libc.pthread_join(ident, None) == 0
     recorder.disable()
     snapshot = take_snapshot(recorder)
@@ -313,9 +313,9 @@ def test_times_are_of_the_thread_that_spent_them(backend: str) -> None:
 
 
 def test_p9_a_thread_of_the_program_never_dies_of_its_hook(backend: str) -> None:
-    """Up to 3.11 sys.setprofile() fails in a thread while another one is in it.
+    """Up to 3.11 sys.setprofile() fails in a thread while another thread is inside it.
 
-    With an audit hook in Python, or without luck, that is when threads start at once.
+    This happens if threads start at once, often with an audit hook in Python.
     """
     result = run_child(
         f"""

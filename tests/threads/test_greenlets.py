@@ -1,4 +1,4 @@
-"""Greenlets: no crash and exact counts; attribution of their times is not promised."""
+"""Greenlets: no crash and exact counts; fastprof does not promise to attribute their times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_f26_twenty_greenlets_and_two_hundred_switches(backend: str) -> None:
     for _ in range(10):
         for task in tasks:
             task.switch()
-    # Unfinished ones are thrown out of their frames.
+    # Python throws unfinished greenlets out of their frames.
     del task, tasks
     gc.collect()
     recorder.disable()

@@ -53,7 +53,7 @@ def test_f15_threads_that_end_keep_their_figures() -> None:
 
 @pytest.mark.skipif(sanitized(), reason="a sanitizer keeps what is freed")
 def test_f16_two_thousand_short_threads_take_bounded_memory() -> None:
-    # In a process of its own: the peak of one that ran other tests says nothing.
+    # In a separate process: the peak after other tests would mean nothing.
     code = """
 import threading, fastprof
 from fastprof import profile_section

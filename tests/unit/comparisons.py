@@ -17,7 +17,7 @@ SKIPPED = 3
 
 
 def normal(mean_ms: float, n: int, seed: int, spread: float = 0.03) -> list[float]:
-    """Independent step times in ms."""
+    """Return independent step times in ms."""
     source = random.Random(seed)
     return [mean_ms * (1 + spread * source.gauss(0, 1)) for _ in range(n)]
 
@@ -31,7 +31,7 @@ def run(
     series: Mapping[str, Any] = {},
     **fields: Any,
 ) -> Report:
-    """A run whose measured steps took ``steps_ms``; sections are ms in each of them."""
+    """Return a run whose measured steps took ``steps_ms``; sections are ms in each step."""
     builder = Builder()
     walls = [round(ms * MS) for ms in steps_ms]
     columns = {name: [round(ms * MS) for ms in values] for name, values in sections.items()}
@@ -69,7 +69,7 @@ def run(
 
 
 def training(step_ms: float, batch_size: int, busy: float, memory_gib: float) -> Report:
-    """A run of the guides: step time, batch size, busy part of the GPU, memory in use."""
+    """Return a run from the guides: step time, batch size, busy part of the GPU, memory in use."""
     n = 100
     wall = round(n * step_ms * MS)
     idle = round(wall * (1 - busy))

@@ -1,7 +1,7 @@
-"""A model of cProfile in plain dicts, and the tree a recorder would make of the same events.
+"""A model of cProfile in plain dicts, and the tree that a recorder creates from the same events.
 
-The model is written from the rules in the Python manual and what cProfile does, not from
-fastprof: one activation record per call, a recursion level per function and per pair.
+The model follows the Python manual and cProfile's behaviour, not fastprof: one activation record
+per call, a recursion level per function and per pair.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Event = tuple[str, int, int]
 
 
 def function_key(number: int):
-    # An odd number is a C function.  Numbers 4 apart have the same label.
+    # Odd numbers are C functions.  Numbers 4 apart have the same label.
     number %= 4
     return c(f"f{number}") if number % 2 else py(f"f{number}", line=number + 1)
 
@@ -34,7 +34,7 @@ class _Activation:
 
 
 class CProfileModel:
-    """Feed it events; ``stats`` is cProfile's table, in ns."""
+    """Takes events; ``stats`` is cProfile's table, in ns."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -1,4 +1,4 @@
-"""Training runs made by hand for the rules: a healthy one, and what to change in it."""
+"""Hand-made training runs for the rules: a healthy run, and changes to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from unit.snapshots import (
     timeline,
 )
 
-#: ms of a healthy step of 100 ms.
+#: ms per section of a healthy step of 100 ms.
 HEALTHY = {"data": 6, "forward": 36, "backward": 43, "optimizer": 9}
 STEPS = 40
 
@@ -39,7 +39,7 @@ TENSOR = "<method '{}' of 'torch._C.TensorBase' objects>"
 
 
 def tensor(name: str) -> Key:
-    """A method of torch.Tensor."""
+    """Return the key of a method of torch.Tensor."""
     return Key("c", "~", 0, TENSOR.format(name), f"Tensor.{name}")
 
 
@@ -48,13 +48,13 @@ def c_function(label: str, qualname: str) -> Key:
 
 
 def torch_py(file: str, qualname: str, line: int = 10) -> Key:
-    """A Python function of torch's."""
+    """Return the key of a Python function of torch."""
     name = qualname.rsplit(".", 1)[-1]
     return Key("python", f"/site-packages/{file}", line, name, qualname)
 
 
 def calls(key: Key, ms: float, count: int = 1, *below: Node) -> Node:
-    """A function that takes so many ms per step itself; multiplied by :func:`run`."""
+    """Return a function with ``ms`` of own time per step; :func:`run` multiplies it."""
     return Node(key, count, round(ms * MS), below)
 
 
@@ -81,17 +81,17 @@ def run(
     functions: bool = True,
     **fields: Any,
 ) -> Snapshot:
-    """A run of ``steps`` measured steps.
+    """Return a run of ``steps`` measured steps.
 
     Args:
-        phases: sections and their ms per step; what is left is unaccounted.
+        phases: sections and their ms per step; the rest is unaccounted.
         step_ms: length of a step.
-        steps: how many were measured.
-        skipped: how many more came before.
-        inside: functions per step, by section; ``""``: in none.
-        durations: lengths of the steps in ms, if they are not all the same.
+        steps: number of measured steps.
+        skipped: number of earlier steps.
+        inside: functions per step, by section; ``""``: in no section.
+        durations: lengths of the steps in ms, if they differ.
         cpu_ms: CPU time of each step.
-        threads: what another thread did.
+        threads: functions of another thread.
         after_ms: time after the last step.
         functions: False: only sections were recorded.
         fields: of the snapshot.
@@ -152,7 +152,7 @@ def gpu_layer(
     blocked_ms: float = 0,
     **of_timeline: float,
 ) -> Any:
-    """A GPU that is busy for a part of each step; ``idle`` in ms per step by section.
+    """Return a GPU that is busy for a part of each step; ``idle`` in ms per step by section.
 
     Figures in ms are per step; ``of_timeline`` are fields of the timeline in ms per step.
     """
@@ -191,7 +191,7 @@ def gpu_layer(
 
 
 def filled(share: float, **fields: Any) -> MemorySnapshot:
-    """GPU memory of 40 GB of which a part was reserved at the peak."""
+    """Return GPU memory of 40 GB, of which the part ``share`` was reserved at the peak."""
     peak = round(share * 40960 * MIB)
     return memory(
         peak_reserved=peak, peak_allocated=peak, current_allocated=peak // 2,
@@ -200,7 +200,7 @@ def filled(share: float, **fields: Any) -> MemorySnapshot:
 
 
 def growing(mib: float, count: int = STEPS) -> MemorySnapshot:
-    """GPU memory that grows by so much per step."""
+    """Return GPU memory that grows by ``mib`` per step."""
     base = 10_000 * MIB
     sizes = [base + round(i * mib * MIB) for i in range(count)]
     samples = tuple(MemorySample(i, s, 36_000 * MIB, s, 36_000 * MIB) for i, s in enumerate(sizes))
@@ -208,7 +208,7 @@ def growing(mib: float, count: int = STEPS) -> MemorySnapshot:
 
 
 def loader(data_ms: float, count: int = STEPS, **workers: Any) -> LoaderStats:
-    """A loader whose batches take ``data_ms``; ``workers`` are fields of its WorkerStats."""
+    """Return a loader whose batches take ``data_ms``; ``workers`` are fields of its WorkerStats."""
     made = {"workers": 0, "batch_size": 64, "cpus": 16, "firsts": (1, MS), "starts": (1, MS)}
     return LoaderStats(
         "main", "train", count, {"data": (count, round(data_ms * count * MS))},
@@ -221,7 +221,7 @@ def loads(ms: float, count: int = STEPS) -> tuple[LoadTime, ...]:
 
 
 def operators(step_ms: Mapping[str, float], device: str = "", **kinds: str) -> OperatorSnapshot:
-    """Operators in three steps, by own ms per step on the host, and on the device if any."""
+    """Return operators in three steps, by own ms per step on the host, and on the device if any."""
     rows = tuple(
         Operator(
             name, kinds.get(name, "op"), "", 30, round(ms * 3 * MS), round(ms * 3 * MS),
@@ -234,7 +234,7 @@ def operators(step_ms: Mapping[str, float], device: str = "", **kinds: str) -> O
 
 
 def found(snapshot: Snapshot | Report) -> dict[str, Finding]:
-    """Findings by rule; all rules must have worked."""
+    """Return findings by rule; fail if a rule failed."""
     report = build_report(snapshot) if isinstance(snapshot, Snapshot) else snapshot
     examination = report.examination
     assert not [reason for _, reason in examination.abstained if "failed" in reason]
@@ -242,10 +242,10 @@ def found(snapshot: Snapshot | Report) -> dict[str, Finding]:
 
 
 def noted(snapshot: Snapshot) -> dict[str, Finding]:
-    """Notes by rule."""
+    """Return notes by rule."""
     return {f.rule: f for f in build_report(snapshot).examination.notes}
 
 
 def reason(snapshot: Snapshot, rule: str) -> str:
-    """Why a rule abstains."""
+    """Return the reason why a rule abstains."""
     return dict(build_report(snapshot).examination.abstained)[rule]

@@ -33,9 +33,9 @@ from unit.snapshots import (
     waits,
 )
 
-#: Nodes of the main thread, in the order in which the builder numbers them.
+#: Nodes of the main thread, in the builder's order.
 TRAIN, DATA, FORWARD, MODEL, ITEM, BACKWARD, RUN_BACKWARD, OPTIMIZER = range(1, 9)
-#: Of the autograd engine's thread.
+#: Node of the autograd engine's thread.
 OWN_BACKWARD = 1
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute"
@@ -46,7 +46,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)"
 
 
 def gpu_training_run() -> Snapshot:
-    """Ten steps of 100 ms on an H200, the first three of them warm-up."""
+    """Return ten steps of 100 ms on an H200, the first three of them warm-up."""
     builder = Builder()
     model = Node(py("forward", 30, "/x/model.py", "Model.forward"), 10, 100 * MS)
     item = Node(c("item"), 10, 410 * MS)

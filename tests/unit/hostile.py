@@ -1,4 +1,4 @@
-"""Names that break programs which trust them (rows F43 and F44, promises P3 and P4)."""
+"""Names that break programs that trust them (rows F43 and F44, promises P3 and P4)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAMES = {
 
 
 def snapshot_with(name: str) -> Snapshot:
-    """A small run in which everything that can have a name has this one."""
+    """Return a small run in which everything has this name."""
     builder = Builder()
     work = Node(Key("python", name, 7, name, name), 10, 20 * MS)
     work.children = [

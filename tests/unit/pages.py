@@ -1,4 +1,4 @@
-"""Runs for the tests of HTML reports, and what stands in a written page."""
+"""Runs for the tests of HTML reports, and readers of a written page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from unit.snapshots import (
     waits,
 )
 
-#: Beside unit.hostile.NAMES: what has broken out of scripts, attributes and comments.
+#: In addition to unit.hostile.NAMES: texts that have broken out of scripts, attributes and
+#: comments.
 MARKUP = (
     "</script><script>window.broken = 1</script>",
     "</SCRIPT ><img src=x onerror=window.broken=1>",
@@ -61,26 +62,26 @@ MARKUP = (
 
 
 def text_of(report: Report) -> str:
-    """The page of a report."""
+    """Return the page of a report."""
     stream = io.StringIO()
     write(report, stream)
     return stream.getvalue()
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """The data that stand in a page."""
+    """Return the data in a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found
     return dict(json.loads(found[1]))
 
 
 def chapters_of(report: Report) -> dict[str, str]:
-    """The markup of the chapters by their names; those that the scripts draw are empty."""
+    """Return the markup of the chapters by name; chapters that scripts draw are empty."""
     return {mark: made for mark, _, made in chapters(report, page_data(report))}
 
 
 def training() -> Snapshot:
-    """A run with steps, sections, functions, a second thread, a GPU, memory and a loader."""
+    """Return a run with steps, sections, functions, a second thread, a GPU, memory and a loader."""
     builder = Builder()
     load = Node(section("data"), 20, 10 * MS, [Node(py("load", 5, "data.py"), 20, 90 * MS)])
     inner = Node(py("inner", 9, "model.py", "Net.inner"), 400, 120 * MS, [Node(c("sum"), 800, MS)])
@@ -123,7 +124,7 @@ def training() -> Snapshot:
 
 
 def hostile() -> Snapshot:
-    """A run in which every hostile name is a section, a function, a thread and so on."""
+    """Return a run in which every hostile name is a section, a function, a thread and so on."""
     builder = Builder()
     names = [*(name for name in NAMES.values() if len(name) < 1000), *MARKUP]
     nodes = []
@@ -155,7 +156,7 @@ def hostile() -> Snapshot:
 
 
 def large(functions: int, contexts: int) -> Snapshot:
-    """A random tree of that many contexts, each function used in turn, and 4096 steps."""
+    """Return a random tree of ``contexts`` contexts, each function used in turn, and 4096 steps."""
     rnd = random.Random(1)
     keys = (ROOT, *(py(f"work_{i}", i, f"module_{i % 97}.py") for i in range(1, functions + 1)))
     parent = [-1, *(rnd.randrange(max(0, i - 300), i) for i in range(1, contexts))]
@@ -175,7 +176,7 @@ def large(functions: int, contexts: int) -> Snapshot:
 
 
 def in_phases() -> Snapshot:
-    """A run with set-up, steps and validation; ``prog.py`` called ``work`` in each."""
+    """Return a run with set-up, steps and validation; ``prog.py`` called ``work`` in each."""
     builder = Builder()
     for ns in (2 * MS, 10 * MS, 4 * MS):
         builder.thread(Node(py("<module>", 1, "/code/prog.py"), 1, MS, [Node(py("work"), 1, ns)]))
@@ -197,12 +198,12 @@ def in_phases() -> Snapshot:
 
 
 def report_of(snapshot: Snapshot) -> Report:
-    """The report of a snapshot, times as recorded."""
+    """Return the report of a snapshot, with times as recorded."""
     return build_report(snapshot, correct_times=False)
 
 
 def with_outlier(report: Report) -> Report:
-    """The report with one step that was slower than usual."""
+    """Return the report with one step that was slower than usual."""
     function = OutlierFunction(
         "open", "open", "~", 0, "c", "load", "", 6.0, 1.0, 5.0, 3, 1.0
     )  # fmt: skip

@@ -106,7 +106,7 @@ class Builder:
         return Snapshot(keys=tuple(self.keys), threads=tuple(self.threads), **fields)
 
     def stats(self, name: str, durations: Sequence[int], thread: int = 0, **fields: Any) -> Any:
-        """SectionStats of entries that took ``durations`` ns, none inside another."""
+        """Return SectionStats of entries that took ``durations`` ns, none inside another."""
         total = sum(durations)
         made: dict[str, Any] = {
             "key": self.key(section(name)),
@@ -124,7 +124,7 @@ class Builder:
 
 
 def bucket(value: int) -> tuple[int, int]:
-    """The recorder's bucket of a value: exact below 64, then 64 per power of two."""
+    """Return the recorder's bucket of a value: exact below 64, then 64 per power of two."""
     if value < 64:
         return value, value + 1
     width = 1 << (value.bit_length() - 7)
@@ -140,7 +140,7 @@ def histogram(values: Sequence[int]) -> Histogram:
 
 
 def tree(*children: Node, root_ns: int = 0, **fields: Any) -> Snapshot:
-    """A snapshot of one thread."""
+    """Return a snapshot of one thread."""
     return Builder().thread(*children, root_ns=root_ns).snapshot(**fields)
 
 
@@ -161,7 +161,7 @@ def cost(
     nested: float = 0,
     text: tuple[float, float] | None = None,
 ) -> Calibration:
-    """Costs by kind; what is not given is that of ``python``, ``c`` or ``resume``."""
+    """Return costs by kind; the defaults are the costs of ``python``, ``c`` or ``resume``."""
     return Calibration(
         python=EventCost(*python),
         resume=EventCost(*resume),
@@ -180,12 +180,12 @@ def cost(
     )
 
 
-#: Where an activity that has no site was launched.
+#: The launch site of an activity without a site.
 NOWHERE = (-1, -1)
 
 
 def kernel(name: str, sum_ns: int, count: int = 1, **fields: Any) -> GpuKernel:
-    """One configuration of a kernel: 256 threads, 32 registers, one block per SM."""
+    """Return one configuration of a kernel: 256 threads, 32 registers, one block per SM."""
     made: dict[str, Any] = {
         "device": 0, "block_x": 256, "block_y": 1, "block_z": 1, "registers": 32,
         "static_shared": 0, "dynamic_shared": 0, "grid_x": 132, "grid_y": 1, "grid_z": 1,
@@ -250,9 +250,9 @@ def health(
     judged: int = 3,
     **reasons: int,
 ) -> GpuHealth:
-    """Samples of a device (C, MHz, mW), and in how many of ``judged`` it was throttled.
+    """Return samples of a device (C, MHz, mW), some of the ``judged`` ones throttled.
 
-    No two reasons hold in the same sample.
+    No sample has two reasons.
     """
 
     def figure(values: Sequence[int] | None) -> HealthFigure | None:
@@ -270,7 +270,7 @@ def health(
 
 
 def gpu(*activities: GpuActivity, **fields: Any) -> GpuSnapshot:
-    """A GPU layer that was on and saw ``activities``."""
+    """Return a GPU layer that was on and saw ``activities``."""
     made: dict[str, Any] = {"status": "on", "tier": "callbacks", "devices": (h200(),)}
     total = sum(a.sum_ns for a in activities)
     return GpuSnapshot(**{**made, "activity": activities, "sum_ns": total, **fields})

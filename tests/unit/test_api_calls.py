@@ -1,4 +1,4 @@
-"""The table of CUDA calls in csrc/gpu/api_calls.c, against NVIDIA's headers where there are any."""
+"""Compares the table of CUDA calls in csrc/gpu/api_calls.c to installed NVIDIA headers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from helpers import ROOT
 
 INCLUDE = sorted(Path("/usr/local").glob("cuda*/include/cupti_driver_cbid.h"))
 DOMAINS = ["RUNTIME", "DRIVER"]
-# Calls whose names sound alike and that give the device nothing to record: they build a
-# graph, run a function on the host, move pages, or were replaced by CUDA 3.2.
+# Calls with similar names that cause no records on the device: they build a graph, run a function
+# on the host, move pages, or were replaced by CUDA 3.2.
 OTHER = re.compile(
     r"Graph(Exec|Add)?\w*(Node|Params)|LaunchHostFunc|BatchMemOp|Prefetch|Discard"
     r"|^cu64|^cuMemcpy_v2$|Decompress|MemSet(Access|MemPool|Attribute)|LaunchAttribute"

@@ -1,4 +1,4 @@
-"""benchmarks/run.py: every case runs and says what it measured; no figure is judged."""
+"""benchmarks/run.py: every case runs and prints its results; no test judges the figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_functions_compares_all_candidates_on_all_workloads(tmp_path: Path) -> N
     for workload in data["workloads"].values():
         candidates = workload["candidates"]
         assert {"none", "fastprof", "cProfile"} <= set(candidates)
-        # Who is not measured is named with the reason.
+        # A profiler that is not measured is named with the reason.
         for peer in ("yappi (wall)", "viztracer", "pyinstrument (1 ms)", "empty hook"):
             assert (peer in candidates) != (peer in workload["missing"])
         assert workload["base_ns"] > 0

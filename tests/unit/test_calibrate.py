@@ -1,4 +1,4 @@
-"""From the times of loops to the cost of an event; nothing here is timed."""
+"""Computing the cost of an event from the times of loops; no test measures real time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastprof.capture import calibrate
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
 
-#: What an event costs in a made up machine, and how much of it is inside.
+#: Cost of an event on an artificial machine, and the part of it inside the call.
 COSTS = {
     "python": (70.0, 30.0),
     "resume": (50.0, 35.0),
@@ -28,15 +28,15 @@ COSTS = {
     "text": (105.0, 50.0),
 }
 
-#: A generator is made, begins and goes on eight times, and all that is fed to a C function.
+#: A generator is created, begins and resumes eight times, and a C function consumes it.
 MADE_EVENT = (COSTS["made"][0] + 9 * COSTS["fed"][0] + COSTS["c"][0]) / LOOPS["made"].calls
 
-#: Functions that call functions: what these cost in a row, and what they cost more.
+#: Functions that call functions: their cost in a row, and the additional cost.
 NESTED_EVENT = COSTS["nested"][0] + (
     sum(n * COSTS[kind][0] for kind, n in NESTED_TURN.items()) / LOOPS["nested"].calls
 )
 
-#: What callees do that do something.
+#: Work of callees that are not empty.
 WORK = 11.0
 
 
@@ -44,7 +44,7 @@ OF_MANY = {"made": (MADE_EVENT, 0.0), "nested": (NESTED_EVENT, 0.0)}
 
 
 def times(slower: float = 1.0, nested: bool = True) -> tuple[dict[str, float], ...]:
-    """Times of all loops without and with the hook; a turn takes 20 ns and does nothing."""
+    """Return times of all loops without and with the hook; an empty turn takes 20 ns."""
     plain = dict.fromkeys(LOOPS, 20.0 * TURNS) | {"work": (20.0 + WORK) * TURNS}
     inside = {kind: inside for kind, (_, inside) in COSTS.items()}
     for kind in inside:
@@ -130,7 +130,7 @@ def test_a_machine_that_never_comes_to_rest_is_measured_for_a_bounded_time(monke
 
 
 def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
-    """On 3.14 a run that SIGTERM ended was lost: one round had seen no call."""
+    """On 3.14 a run ended by SIGTERM was lost, because one round had seen no call."""
     plain, hooked, inside = times()
     without = {kind: ns for kind, ns in inside.items() if kind != "python"}
     for rounds in ([inside, without], [without, inside]):
@@ -147,7 +147,7 @@ def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
 
 
 def test_a_neighbour_that_slows_hooked_calls_once_does_not_decide(monkeypatch):
-    """Its second slows every hooked run, so that no round of it is undisturbed."""
+    """In its second it slows every hooked run, so no round of that second is undisturbed."""
     plain, hooked, inside = times()
     now, slower, calls = [100.0], [1.6], []
 
@@ -173,7 +173,7 @@ def test_a_neighbour_that_slows_hooked_calls_once_does_not_decide(monkeypatch):
     assert calibrate.calibration(backend) == first  # within the same second
     now[0] += 1.0
     assert calibrate.calibration(backend) == true
-    # Nor does another neighbour later on, or one that does not let it measure at all.
+    # Nor does a later neighbour, or one that prevents any measurement.
     slower[0] = 1.6
     for _ in range(5):
         now[0] += 1.0
@@ -198,7 +198,7 @@ def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatc
 
 
 def test_a_report_of_a_run_that_goes_on_does_not_measure(monkeypatch):
-    """The hook has a recorder then, and the training waits for the report."""
+    """During the run the hook belongs to a recorder, and the training waits for the report."""
     backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     known = calibrate._Measured(*times(), 1, calibrate.time.monotonic() - 10.0)
     monkeypatch.setattr(calibrate, "_measured", {backend: known})

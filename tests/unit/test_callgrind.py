@@ -1,4 +1,4 @@
-"""A callgrind file is the call graph, and the programs that read such files can."""
+"""A callgrind file contains the call graph, and real readers can read it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ events = st.lists(
 
 
 def parsed(text):
-    """{name: own costs}, {(caller, callee): (calls, costs)}; a reader of our own."""
+    """Read a file: {name: own costs}, {(caller, callee): (calls, costs)}."""
     files, names = {}, {}
 
     def name(known, value):
@@ -146,7 +146,7 @@ def test_f43_hostile_names_in_a_callgrind_file(name):
 
 
 def annotated(path):
-    """{file:function: inclusive costs} as callgrind_annotate prints them."""
+    """Return {file:function: inclusive costs} as callgrind_annotate prints them."""
     tool = shutil.which("callgrind_annotate")
     if tool is None:
         pytest.skip("callgrind_annotate (of valgrind) is not installed")

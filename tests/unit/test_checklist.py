@@ -1,4 +1,4 @@
-"""The seven questions, their answers and what follows from a no."""
+"""The seven questions, their answers, and the advice after a no."""
 
 from __future__ import annotations
 

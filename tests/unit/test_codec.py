@@ -171,7 +171,7 @@ def test_integers_that_many_readers_would_round_may_be_strings() -> None:
     data["table"]["start"][0] = str(2**63 - 1)
     found = read(Fact, data, "fact", KNOWN)
     assert (found.added, found.table.start[0]) == (2**60, 2**63 - 1)
-    data["table"]["change"][0] = "5"  # so small a range has no such integers
+    data["table"]["change"][0] = "5"  # such a small range has no such integers
     with pytest.raises(SnapshotError, match=r"change\[0\] is '5'"):
         read(Fact, data, "fact", KNOWN)
 
@@ -187,7 +187,7 @@ def test_an_annotation_that_says_no_kind_is_refused(hint: object) -> None:
 
 @cache
 def runs() -> tuple[dict[str, Any], ...]:
-    """What is saved of runs that have every part."""
+    """Return the saved data of runs that have every part."""
     made = (
         test_fprof.rich_snapshot(),
         test_snapshot_gpu.gpu_run(),

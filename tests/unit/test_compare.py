@@ -1,4 +1,4 @@
-"""Comparisons of saved runs: what is joined with what, what is said, and how it is written."""
+"""Comparisons of saved runs: joining of rows, verdicts, output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pair_of(before, after, **options):
 
 @pytest.fixture(scope="module")
 def slower():
-    """forward takes 20 % longer; data, and with it everything else, stays as it was."""
+    """forward takes 20 % longer; data and everything else is unchanged."""
     data, before = normal(2.0, N, 1), normal(10.0, N, 2)
     data2, after = normal(2.0, N, 3), normal(12.0, N, 4)
     return fastprof.compare(
@@ -81,13 +81,13 @@ def test_a_comparison_of_steps_is_one_screen() -> None:
     changed = {row.name for row in comparison.functions if row.figures["self_ms"].difference}
     shown = {name for name in names if f"\n{name} " in text}
     assert shown
-    assert shown <= changed  # no row for what stayed as it was
+    assert shown <= changed  # no row for anything unchanged
     assert f"({len(shown)} of {len(names)})" in text
     assert "=== BASELINE ===" in comparison.to_text(full=True)
 
 
 def test_functions_of_a_renamed_script_are_the_same_functions() -> None:
-    """As after ``cp train.py faster.py`` and an edit."""
+    """For example after ``cp train.py faster.py`` and an edit."""
 
     def made(script: str, line: int) -> Report:
         rows = [function("augment", 50, file=f"/home/a/{script}", line=line),
@@ -99,14 +99,14 @@ def test_functions_of_a_renamed_script_are_the_same_functions() -> None:
     assert {row.status for row in comparison.functions} == {"both"}
     places = {row.name: row.place for row in comparison.functions}
     assert places["augment"] == "faster.py:7 (was train.py:1)"
-    # A file that is no script of a run keeps its name.
+    # A file that is not the script of a run keeps its name.
     other = fastprof.compare(made("train.py", 1), run([10.0] * N, functions=[
         function("augment", 50, file="/home/a/faster.py")]))  # fmt: skip
     assert {r.status for r in other.functions if r.name == "augment"} == {"new", "gone"}
 
 
 def test_waits_of_other_threads_are_no_rows_of_a_comparison() -> None:
-    """A thread that sleeps until the run is over was the largest difference of two runs."""
+    """A thread that sleeps until the end of the run was the largest difference of two runs."""
     sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
 
     def made(idle_ms: int) -> Report:
@@ -119,7 +119,7 @@ def test_waits_of_other_threads_are_no_rows_of_a_comparison() -> None:
     assert (figures["time.sleep"].before, figures["time.sleep"].after) == (3, 3)
     said = "Waits of threads other than the training thread are left out of the functions."
     assert said in comparison.pairs[0].notes
-    # A .stats file does not say which thread it was: nothing is taken from either side.
+    # A .stats file does not name the thread: nothing is removed from either side.
     stats = report_from_stats(stats_dict(made(900).snapshot))
     figures = {r.name: r.figures["self_ms"] for r in fastprof.compare(made(500), stats).functions}
     slept = next(f for name, f in figures.items() if "sleep" in name)
@@ -242,7 +242,7 @@ def test_a_busy_machine_withholds_the_verdict():
     assert pair.step.verdict == "not tested"
     assert "the machine was busy: other programs took about" in pair.step.reason
     assert any("busy during the run after" in note for note in pair.notes)
-    # Taken off once in 20 steps, for up to 4 ms: 0.2 ms per step may be others'.
+    # Preempted once in 20 steps, for up to 4 ms: 0.2 ms per step may be due to other programs.
     little = {
         "cpu_ns": tuple([5 * MS] * N),
         "switches": tuple([int(i % 20 == 0) for i in range(N)]),
@@ -250,7 +250,7 @@ def test_a_busy_machine_withholds_the_verdict():
     for ms, verdict in ((10.4, "no significant change"), (10.9, "slower")):
         step = pair_of(quiet, run(normal(ms, N, 2, 0.01), series=little)).step
         assert (step.verdict, round(step.margin_ms, 1)) == (verdict, 0.4)
-    # Waiting (for a GPU, a disk) is not being interrupted.
+    # Waiting (for a GPU, a disk) is no interruption.
     assert pair_of(quiet, run(normal(15.0, N, 2), series=busy(0))).step.verdict == "slower"
     assert [e.kind for e in pair.effects] == ["step", "cpu"]
 
@@ -304,7 +304,7 @@ def test_figures_are_per_step_of_however_many_steps_there_were():
 
 
 def in_phases(report):
-    """The report as of a run that knows its phases: all that the tree has is of measured steps."""
+    """Return the report as of a run with phases: the whole tree belongs to measured steps."""
     walls = (("warmup", MS), ("steps", report.snapshot.duration_ns))
     phases = tuple(PhaseTime(name, ns, 1) for name, ns in walls)
     return build_report(replace(report.snapshot, phases=phases))
@@ -315,7 +315,7 @@ def test_what_measured_steps_took_is_divided_by_these():
     before, after = (in_phases(report) for report in whole)
     change = row(fastprof.compare(before, after), "work").figures["self_ms"]
     assert (change.before, change.after) == (1.0, 1.0)
-    # All that a run did is held against all that the other one did.
+    # The comparison uses all work of both runs.
     change = row(fastprof.compare(whole[0], after), "work").figures["self_ms"]
     assert change.before == pytest.approx(10 / (10 + SKIPPED))
     assert change.after == pytest.approx(100 / (100 + SKIPPED))
@@ -380,7 +380,7 @@ def test_long_settings_are_shown_where_they_differ():
 
 
 def test_a_command_line_of_many_files_is_shortened_at_once():
-    # Each of the parts that both sides share was a pass over all of them.
+    # Each of the shared parts once took a pass over all of them.
     files = " ".join(f"data/{i}.npy" for i in range(100_000))
     before, after = run([10.0] * N), run([10.0] * N)
     made = [
@@ -525,7 +525,7 @@ def test_f43_hostile_names_reach_no_output(name):
     for text in (comparison.to_text(), comparison.to_markdown()):
         assert all(line.isprintable() and line.isascii() for line in text.splitlines())
     for line in comparison.to_markdown().splitlines():
-        # In code nothing is markup.
+        # Code contains no markup.
         assert "<" not in re.sub("`[^`]*`", "", line) or line.startswith("    "), line
     json.loads(comparison.to_json())
 
@@ -536,7 +536,7 @@ def test_a_comparison_fits_the_terminal(slower, columns):
     for comparison in (slower, rough):
         lines = to_text(comparison, columns).splitlines()
         assert max(map(len, lines)) <= columns
-    # Once in the verdict and once above the table, not in each row.
+    # It appears once in the verdict and once above the table, not in each row.
     words = " ".join(" ".join(lines).split())
     assert words.count("too few steps: 9") == 2
     assert "not tested (step): too few" in words
@@ -579,7 +579,7 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
     assert SKIPPED == 3
 
 
-# ---- what a reader can make something of ----
+# ---- texts that help a reader ----
 
 
 def test_a_change_from_nearly_zero_is_written_in_words():
@@ -597,7 +597,7 @@ def test_a_change_from_nearly_zero_is_written_in_words():
 
 
 def test_an_interval_that_says_nothing_is_not_printed():
-    # All of the section is in one step of 200: most draws see nothing of it.
+    # The section's whole time is in one step of 200: most draws miss it.
     once = [0.0] * (N - 1) + [80.0]
     sides = [run(normal(10.0, N, i), {"eval": once}) for i in (1, 2)]
     text = fastprof.compare(*sides).to_text()

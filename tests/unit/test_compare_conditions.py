@@ -28,7 +28,7 @@ def decide(text, before, after, **options):
 
 @pytest.fixture(scope="module")
 def report():
-    """Steps of 10 ms: 2 ms data, 7 ms forward."""
+    """Return a report with steps of 10 ms: 2 ms data, 7 ms forward."""
     return run(
         [10.0] * 99 + [20.0],
         {"data": [2.0] * 100, "forward": [7.0] * 100},
@@ -188,7 +188,7 @@ def test_check_needs_a_condition(report):
 
 @pytest.fixture(scope="module")
 def sides():
-    """The step takes 5 % longer, all of it in forward."""
+    """Return two runs; the second's step takes 5 % longer, all of it in forward."""
     base = normal(10.0, 400, 1)
     slow = normal(10.5, 400, 2)
     return (

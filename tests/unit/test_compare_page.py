@@ -1,4 +1,4 @@
-"""Comparisons as HTML pages: what stands in them, and that nothing else does."""
+"""Comparisons as HTML pages: their content, and nothing but it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_f43_hostile_names_are_text(name):
     text = fastprof.compare(*sides).to_html()
     assert text.isascii()
     page = Page(text)
-    # Of our own: the data of the chart, the script of the page and the link to its content.
+    # Our own elements: the data of the chart, the script of the page and the link to its content.
     assert (page.tags.count("script"), page.tags.count("a")) == (2, 1)
     assert not {"img", "iframe", "textarea"} & set(page.tags)
     assert not [each for each in page.attributes if each.startswith("on")]

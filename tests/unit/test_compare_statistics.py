@@ -1,4 +1,4 @@
-"""The statistics of comparisons: against references, and on series whose truth is known."""
+"""The statistics of comparisons: against references, and on series with known truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVEL = 0.95
 
 
 def ar(phi, n, seed, mean=100.0):
-    """A first-order autoregressive series: each value is ``phi`` of the last one plus noise."""
+    """Return a first-order autoregressive series: each value is ``phi`` of the last plus noise."""
     source = random.Random(seed)
     x = source.gauss(0, 1) / math.sqrt(1 - phi * phi)
     values = []
@@ -102,7 +102,7 @@ def test_the_variance_of_a_mean_knows_that_steps_depend_on_each_other():
     for series in values:
         found = blocks.blocks_of(series)
         means.append(blocks.variance_of_mean(blocks.block_means(series, found.length), found))
-    # Of AR(1): 1 / (1 - phi)^2 / n; as if independent it would be 9 times less.
+    # For AR(1): 1 / (1 - phi)^2 / n; independent values would give a 9th of that.
     assert statistics.mean(means) == pytest.approx(25 / 2000, rel=0.25)
 
 

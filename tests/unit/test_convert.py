@@ -1,4 +1,4 @@
-"""From a recorder's export to a snapshot: the GPU's and the memory's part."""
+"""Converting a recorder's export to a snapshot: the parts of the GPU and the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.test_snapshot_gpu import packed
 
 @dataclass
 class FakeRecorder:
-    """What ``take_snapshot`` asks of a recorder."""
+    """The part of a recorder that ``take_snapshot`` uses."""
 
     data: dict[str, Any]
     backend: None = None
@@ -30,7 +30,7 @@ class FakeRecorder:
 
 
 def exported(**more: Any) -> FakeRecorder:
-    """An export with the trees of the hand-made GPU run."""
+    """Return an export with the trees of the hand-made GPU run."""
     run = gpu_training_run()
     names = ("backend", "clock", "fell_back", "new_threads_lost", "ended_threads")
     threads = [

@@ -65,7 +65,7 @@ def test_a_constructor_and_its_init_have_separate_costs():
     )
     assert correct(snapshot).self_ns[0] == (
         0,
-        100_000 - 3 - 30 * 23 - 2 * 5,  # super().__init__() is a call as any other
+        100_000 - 3 - 30 * 23 - 2 * 5,  # super().__init__() is a call like any other
         9000 - 30 * 19 - 30 * 31,
         5000 - 30 * 29,
         500 - 2 * 3,
@@ -233,7 +233,7 @@ def test_raw_and_corrected_times_stand_side_by_side():
     assert (row.raw_self_ms, row.self_ms, row.raw_cum_ms, row.cum_ms) == (10, 9, 10, 9)
     forward = by_name(report.sections)["forward"]
     assert (forward.raw_total_ms, forward.total_ms, forward.self_ms) == (10, 9, 9)
-    # Single entries are corrected in proportion, so that count x mean stays the total.
+    # Single entries are corrected in proportion, so count x mean remains the total.
     assert (forward.mean_ms, forward.min_ms, forward.p50_ms, forward.max_ms) == (0.9,) * 4
     assert forward.share == 9 / 99
     assert report.overhead.share == 1 / 100

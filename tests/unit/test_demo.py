@@ -1,4 +1,4 @@
-"""fastprof.cli.demo: a real network that learns, its report, its metric lines."""
+"""fastprof.cli.demo: a real network that learns, with its report and metric lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastprof.cli import demo, demo_pure
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -83,7 +83,7 @@ def test_demo_prints_the_report_and_the_metric_lines(capsys: pytest.CaptureFixtu
         assert re.search(rf"^profile/train/dl_main/time_{phase}_ms: \d+\.\d\d$", out, re.M), phase
     assert "step 60: loss" in err
     assert "profile/" not in err
-    # The network's own functions are in the table: they are the program here.
+    # The network's own functions are in the table, because they are the program here.
     assert re.search(r"^ +Network\.backward  demo_pure\.py:\d+", out, re.M)
 
 

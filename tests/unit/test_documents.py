@@ -1,4 +1,4 @@
-"""What a test can check of the documents: links, tables of packages and of variables, names."""
+"""Checks of the documents: links, tables of packages and of variables, names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SOURCES = Path(fastprof.__file__).parent
 
 
 def _defined() -> list[tuple[str, str]]:
-    """(module, name) of each class in the package that ends in Error."""
+    """Return (module, name) of each class in the package whose name ends in Error."""
     found = []
     for path in sorted(SOURCES.rglob("*.py")):
         module = ".".join(("fastprof", *path.relative_to(SOURCES).with_suffix("").parts))

@@ -1,4 +1,4 @@
-"""CSV, data frames, the Markdown summary and what a notebook shows, each with its readers."""
+"""CSV, data frames, the Markdown summary and the notebook view, each with its readers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_the_rules_look_at_a_report_once_whatever_is_made_of_it(monkeypatch):
     for make in (first.to_text, first.to_markdown, first.to_json, first._repr_html_):
         make()
     assert len(made) == 1
-    # A report made from it is another one.
+    # A report made from it is a different one.
     changed = replace(first, steps=replace(first.steps, rows=()))
     assert changed.findings != first.findings
     assert len(made) == 2
@@ -217,7 +217,7 @@ FINDING = Finding(
 
 
 class Found:
-    """A report with findings, whatever the rules say of it."""
+    """A report with given findings, independent of the rules."""
 
     def __init__(self, report, *findings):
         self._report = report
@@ -234,7 +234,7 @@ def markdown(report, *findings):
 
 
 def rendered(text):
-    """The summary as HTML, by a program that reads GitHub's Markdown."""
+    """Return the summary as HTML, by a reader of GitHub's Markdown."""
     markdown_it = pytest.importorskip("markdown_it")
     return markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
 
@@ -298,7 +298,7 @@ def test_a_stats_file_and_an_empty_run_have_a_summary(tmp_path):
 
 
 def worst(name):
-    """A run with more of everything than fits, all of it with this name."""
+    """Return a run with more of everything than fits, all with this name."""
     name = name[:2000]
     run = snapshot_with(name)
     run = replaced(run, notes=tuple(f"{i} {name * 400}" for i in range(50)))
@@ -377,7 +377,7 @@ def test_f43_hostile_names_in_a_notebook(name):
 
 
 def deep_run(functions=60, depth=150):
-    """Chains of calls, the i-th of which took i ms at its end."""
+    """Return chains of calls; the i-th took i ms at its end."""
     chains = []
     for i in range(1, functions + 1):
         node = Node(py(f"work_{i}"), 1, i * MS)
@@ -395,7 +395,7 @@ def test_collapsed_stacks_are_cut_so_that_the_file_is_not_too_large():
     assert share > 0
     cut = formats.render(report, "collapsed", min_percent=share)
     assert len(cut) <= len(whole) // 3
-    # All the time is still there, at the callers.
+    # The callers have all the time.
     assert weights(cut) == weights(whole)
     assert collapsed.needed_percent(report) == (0.0, size)
 

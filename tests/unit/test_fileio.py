@@ -25,7 +25,7 @@ from unit.hostile import snapshot_with
 SUFFIXES = (".fprof", ".stats", ".prof", ".pstats", ".json", ".txt", ".speedscope.json",
             ".collapsed", ".folded")  # fmt: skip
 
-#: Makes a report in a child process; tests/ is its first argument.
+#: Creates a report in a child process; tests/ is its first argument.
 MAKE = """
 import sys
 sys.path.insert(0, sys.argv[1])

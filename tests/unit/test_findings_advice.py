@@ -1,4 +1,4 @@
-"""Fixes are those of the run they stand under, and a finding's evidence does not deny it."""
+"""Fixes suit their run, and a finding's evidence does not contradict it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_cpus(made: Snapshot, cpus: int, used: float | None = None) -> Snapshot:
 
 
 def computing(**changes: object) -> Snapshot:
-    """Batches that the loop makes itself, by a function of the program."""
+    """Return a run whose loop creates batches itself, in a function of the program."""
     make = calls(c_function("<built-in method torch.tensor>", "torch.tensor"), 40, 64)
     parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 10, 64, make)
     made = {"inside": {"data": [parse]}, "loaders": (loader(60, cpus=2),), **changes}
@@ -77,20 +77,20 @@ def test_the_function_that_loads_is_named_with_its_ms() -> None:
 
 
 def test_workers_save_what_fits_beside_the_step() -> None:
-    # 60 ms of loading and 40 of the rest: a worker that computes takes a fifth longer, and
-    # 2 ms beside it for each batch.
+    # 60 ms of loading and 40 of other work: a worker that computes takes a fifth longer, and each
+    # batch costs 2 ms more.
     assert found(with_cpus(computing(), 2))["data-loading"].saving_ms == pytest.approx(26)
-    # Two make steps of 40, and to take a batch from them takes 1.5 ms.
+    # Two workers allow steps of 40 ms; taking a batch from them takes 1.5 ms.
     many = with_cpus(computing(loaders=(loader(60, cpus=16),)), 16)
     assert found(many)["data-loading"].saving_ms == pytest.approx(58.5)
-    # Of 2 CPUs the program uses 1.8: a tenth of the step is free.
+    # The program uses 1.8 of 2 CPUs: a tenth of the step is free.
     full = with_cpus(computing(), 2, used=1.7)
     assert found(full)["data-loading"].saving_ms == pytest.approx(15)
-    # Where they save next to nothing, loading itself must become cheaper.
+    # If workers save almost nothing, loading itself must become cheaper.
     rule = found(with_cpus(computing(), 2, used=1.95))["data-loading"]
     assert "num_workers" not in text(rule)
     assert "Make Lines.__getitem__ (data.py:12) cheaper" in text(rule)
-    assert (rule.saving_ms, rule.saving_share) == (None, None)  # how much cheaper is not known
+    assert (rule.saving_ms, rule.saving_share) == (None, None)  # the possible saving is unknown
     assert "but the program already uses 1.95 of the 2 CPUs" in text(rule)
     little = computing(inside={}, loaders=(loader(20, cpus=2),))
     assert "data-loading" not in found(
@@ -99,7 +99,7 @@ def test_workers_save_what_fits_beside_the_step() -> None:
 
 
 def parsing(slowdown: float) -> Snapshot:
-    """Loading of which 50 of 60 ms are Python's own, under a hook that slows bytecode down."""
+    """Return loading with 50 of 60 ms in Python code, under a hook that slows bytecode down."""
     parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 50, 64)
     cost = EventCost(0, 0)
     made = with_cpus(computing(inside={"data": [parse]}), 2)
@@ -108,18 +108,18 @@ def parsing(slowdown: float) -> Snapshot:
 
 
 def test_what_recording_costs_is_not_promised() -> None:
-    """Before Python 3.12 the hook slows a loop in Python down, and hardly the rest of a step."""
-    # Without the hook loading takes 35 ms of 75: a worker loads it beside 40.
+    """Before Python 3.12 the hook slows a loop in Python, but hardly the rest of a step."""
+    # Without the hook loading takes 35 ms of 75: a worker loads during the other 40.
     rule = found(parsing(2.0))["data-loading"]
     assert rule.saving_ms == pytest.approx(75 - 1.2 * 35 - 2)
     assert "you need 1 worker." in text(rule)
-    # The same time in code that is no slower would need two, and one would save a quarter of it.
+    # The same time in code that the hook does not slow needs two; one would save only a quarter.
     assert "you need 2 workers" in text(found(parsing(1.0))["data-loading"])
 
 
 def test_workers_of_a_program_that_computes_with_all_cpus() -> None:
-    """Training that computes with both CPUs has one while a worker loads."""
-    # Loading uses one CPU for 30 ms, and training both for 70: 1.7 in the mean.
+    """Training computes with both CPUs, but has only one while a worker loads."""
+    # Loading uses one CPU for 30 ms, and training both for 70: 1.7 on average.
     steps = run({"data": 30, "forward": 70}).steps
     made = replace(computing(inside={}, loaders=(loader(30, cpus=2),)), steps=steps)
     assert "num_workers=1" in text(found(with_cpus(made, 2, used=1.0))["data-loading"])
@@ -127,7 +127,7 @@ def test_workers_of_a_program_that_computes_with_all_cpus() -> None:
 
 
 def test_the_report_does_not_ask_for_workers_that_no_finding_advises() -> None:
-    """Handing a batch over takes as long as a worker saves: nothing is promised."""
+    """Passing a batch on takes as long as a worker saves, so the finding promises nothing."""
     parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 3, 64)
     phases = {"data": 3.1, "forward": 1.4, "backward": 1.5}
     made = run(phases, step_ms=6, inside={"data": [parse]}, loaders=(loader(3.1, cpus=2),))
@@ -138,7 +138,7 @@ def test_the_report_does_not_ask_for_workers_that_no_finding_advises() -> None:
 
 
 def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
-    """Less loading is advised where it is most of a step; without the sampler it is not."""
+    """fastprof advises less loading if it is most of a step; without the sampler it is not."""
     order = calls(py("__iter__", 7, "/x/data.py", "LengthSampler.__iter__"), 0.6)
     parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 0.7, 64)
     phases = {"data": 1.36, "forward": 1, "backward": 1}
@@ -166,7 +166,7 @@ def test_what_workers_do_is_to_be_seen_without_them() -> None:
 
 
 def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
-    """Nobody knew what "loader0" was, which had no workers."""
+    """Readers did not understand "loader0", a loader without workers."""
     named = replace(loader(60, cpus=2), name="speech")
     unnamed = replace(named, name="loader0")
     said = [text(found(with_cpus(computing(loaders=(x,)), 2))["data-loading"])
@@ -184,13 +184,12 @@ def test_the_first_batch_of_a_pass_is_loaded_beside_nothing() -> None:
         found(with_cpus(computing(loaders=(each,)), 2))["data-loading"].saving_ms
         for each in (loader(60, cpus=2), several)
     )
-    # In each of eight more passes of five batches the loop waits for a batch, as the worker waits
-    # for the loop: 41.5 ms.
+    # In each of eight more passes of five batches the loop waits once for a batch: 41.5 ms.
     assert once - again == pytest.approx(41.5 * 8 / 40)
 
 
 def test_cpus_in_use_are_those_of_the_steps() -> None:
-    """Imports use one CPU, and hide that torch computes on both in the steps after them."""
+    """Imports use one CPU, and hide that torch computes on both in the later steps."""
     made = computing()
     steps = made.duration_ns
     meta = {**made.meta, "cpus": 2, "process_cpu_ns": round(3 * steps + 1.95 * steps)}
@@ -242,7 +241,7 @@ def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
 
 
 def test_what_torch_copies_itself_is_not_the_program_s_to_avoid() -> None:
-    """As for autocast, or a convolution that wants another layout: no call tells of it."""
+    """For example for autocast, or a convolution with another layout: no call shows it."""
     seen = operators({"aten::_to_copy": 15, "aten::mm": 60})
     assert "tensor-copies" not in found(run(operators=seen))
     moved = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("to"), 24, 20))
@@ -299,14 +298,14 @@ def test_with_workers_the_training_process_does_not_preprocess() -> None:
     assert "num_workers=3" in " ".join(rule.fix)
 
 
-#: A step of which a third goes by in next(), although the batch is there.
+#: A step that spends a third of its time in next(), although the batch is ready.
 RECEIVED = {"data": 2, "forward": 1.5, "backward": 2, "optimizer": 0.5}
 
 
 def received(
     ms: float = 2, within_ms: float = 1.6, function: str = "rebuild_storage_fd", **changes: object
 ) -> Snapshot:
-    """A loop that takes ready batches of three tensors from a worker."""
+    """Return a loop that takes ready batches of three tensors from a worker."""
     seen = {"ready": 40, "ready_ns": round(ms * 40 * MS), "cpus": 4}
     within = {"caught_up": (38, round(within_ms * 38 * MS))}
     ready = loader(ms, **{"workers": 1, **seen, **within, **changes})
@@ -326,7 +325,7 @@ def test_receiving_ready_batches_is_a_finding() -> None:
     assert "had 40 of 40 batches ready, and the training process takes 2.00 ms to receive" in said
     assert "rebuild_storage_fd (reductions.py:537) takes 1.50 ms of it" in said
     assert "a connection to the worker for each of the 3 tensors of a batch" in said
-    # Loading is known to take less than receiving: then the loop can load.
+    # Loading is known to take less time than receiving, so the loop can load itself.
     assert "A worker loads a batch in less than 1.60 ms" in said
     assert rule.fix[0].startswith("DataLoader(num_workers=0): loading a batch takes less")
     assert rule.fix[1].startswith("Or, with workers: torch.multiprocessing.set_sharing_strategy")
@@ -336,7 +335,7 @@ def test_receiving_ready_batches_is_a_finding() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(2.99, 3.0), (3.01, 3.0), (2.6, 2.6), (0.5, 0.5)])
 def test_a_batch_has_a_whole_number_of_tensors(count: float, said: float) -> None:
-    """2.99 of them were told of a run that stopped in the middle of a batch."""
+    """A run that stopped in the middle of a batch reported 2.99 of them."""
     assert remedies._whole(count) == said
 
 
@@ -347,7 +346,7 @@ def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:
         assert "num_workers" not in said
         assert "a collate_fn that puts the 3 tensors into one" in said
         assert 'torch.multiprocessing.set_sharing_strategy("file_system")' in said
-        assert rule.saving_ms == pytest.approx(1.5)  # that of the connections
+        assert rule.saving_ms == pytest.approx(1.5)  # the saving of the connections
     measured = found(received(within_ms=4, loads=loads(0.3)))["batch-receiving"]
     assert "num_workers=0" in measured.fix[0]
     assert "A worker loads a batch in 0.300 ms" in text(measured)
@@ -357,10 +356,10 @@ def test_advice_on_tensors_without_connections_mentions_no_connection() -> None:
     rule = found(received(function="rebuild_storage_filename"))["batch-receiving"]
     assert "connection" not in text(rule)
     assert "file_system" not in text(rule)
-    # Nothing is left to advise where the loop cannot load itself.
+    # No advice is left if the loop cannot load itself.
     slow = received(function="rebuild_storage_filename", within_ms=4)
     assert "batch-receiving" not in found(slow)
-    # But a third of the step is not passed over in silence.
+    # But the report must not ignore a third of the step.
     note = noted(slow)["batch-receiving"]
     assert note.title == "Receiving batches from workers takes 33.3 % of the step"
     assert "uint8" in note.fix[0]
@@ -392,7 +391,7 @@ STEPS = {"data": 5, "forward": 25, "backward": 35, "optimizer": 35}
 
 def optimized(name: str, *, how: str = "single_tensor", init: tuple[str, ...] = (),
               count: int = 800, **fields: object) -> Snapshot:  # fmt: skip
-    """A run whose optimizer of torch's takes a third of a step."""
+    """Return a run whose torch optimizer takes a third of a step."""
     file = f"torch/optim/{name.lower()}.py"
     update = calls(torch_py(file, f"_{how}_{name.lower()}", 347), 4, 1,
                    calls(tensor("addcdiv_"), 30, count))  # fmt: skip
@@ -436,7 +435,7 @@ def test_a_fused_optimizer_gets_no_advice_on_fusing() -> None:
 
 def test_what_fusing_saves_is_not_all_of_the_optimizer() -> None:
     assert found(optimized("Adam"))["optimizer-unfused"].saving_ms == pytest.approx(0.6 * 35)
-    # An update by SGD is one pass over memory: what is saved are calls, 1.5 us each.
+    # An update by SGD is one pass over memory: fusing saves only calls, 1.5 us each.
     assert found(optimized("SGD"))["optimizer-unfused"].saving_ms == pytest.approx(1.2)
 
 
@@ -470,7 +469,7 @@ def test_a_closure_of_lbfgs_holds_forward_and_backward_and_is_no_finding() -> No
     assert "AdamW" not in " ".join(text(f) for f in said.values())
 
 
-# ---- what is in no phase, many small calls, a machine that others use ----
+# ---- work in no phase, many small calls, a machine with other users ----
 
 
 def outside(ms: float, *nodes: Node) -> Snapshot:
@@ -507,7 +506,7 @@ def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
 
 @pytest.mark.parametrize("own_ms", [0, 30])
 def test_what_fastprof_takes_between_sections_is_not_the_program_s(own_ms: float) -> None:
-    """As in steps of 0.3 ms, of which the automatic sections take 0.1."""
+    """For example in steps of 0.3 ms, of which the automatic sections take 0.1."""
     step = calls(py("rollout", 40, "/app/train.py"), 35)
     made = outside(35, step)
     made = replace(
@@ -519,7 +518,7 @@ def test_what_fastprof_takes_between_sections_is_not_the_program_s(own_ms: float
 
 
 def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
-    """`train`, which holds the phases, calls many small things beside them."""
+    """`train`, which contains the phases, calls many small functions beside them."""
     log_prob = torch_py("torch/distributions/categorical.py", "Categorical.log_prob")
     sample = torch_py("torch/distributions/categorical.py", "Categorical.sample")
     made = outside(60, calls(log_prob, 30, 30), calls(sample, 20, 30))
@@ -536,7 +535,7 @@ def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
 
 
 def test_the_share_in_no_phase_is_that_of_the_table() -> None:
-    """What fastprof costs is in the row, too: it is named and not promised."""
+    """The row contains fastprof's cost, too; the finding names it and does not promise it."""
     made = outside(60, calls(py("rollout", 40, "/app/train.py"), 60))
     made = replace(
         made,
@@ -552,7 +551,7 @@ def test_the_share_in_no_phase_is_that_of_the_table() -> None:
 
 
 def beside(ms: float, *nodes: Node, name: str = "augment") -> Snapshot:
-    """A run with a section of the program's between data and forward."""
+    """Return a run with a section of the program between data and forward."""
     rest = 100 - ms
     return run(
         {name: ms, "forward": 0.4 * rest, "backward": 0.5 * rest, "optimizer": 0.1 * rest},
@@ -571,7 +570,7 @@ def test_a_large_section_of_the_program_s_names_its_function() -> None:
     )
     assert "augment (train.py:28) takes 60.0 ms per step: time.sleep 60.0" in text(rule)
     assert "Look at augment (train.py:28)" in rule.fix[0]
-    assert rule.saving_ms is None  # how much of it training needs is not known
+    assert rule.saving_ms is None  # the part that training needs is unknown
 
 
 def test_braces_in_a_name_are_kept() -> None:
@@ -597,7 +596,7 @@ def test_a_section_of_the_program_s_may_be_healthy(made: Snapshot) -> None:
 
 
 def test_the_phases_within_a_section_are_no_part_of_it() -> None:
-    """A section `generator` holds a forward: what is left of it is small, and torch's."""
+    """A section `generator` contains a forward; its other time is short, and in torch."""
     inner = Node(section("forward"), 1, 0, [calls(tensor("matmul"), 50)])
     rest = calls(tensor("sum"), 5)
     assert "own-section" not in found(beside(60, inner, rest, name="generator"))
@@ -633,7 +632,8 @@ def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
 
 
 def test_what_a_trainer_logs_is_no_cost_of_calling_operations() -> None:
-    """As in a Lightning module that calls self.log() in each step; a larger batch is no fix."""
+    """For example a Lightning module that calls self.log() in each step; a larger batch is no
+    fix."""
     linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 0.2, 20)
     checks = calls(tensor("detach"), 0.3, 60)
     log = calls(torch_py("lightning/pytorch/core/module.py", "LightningModule.log", 400), 2.5, 2,
@@ -718,7 +718,7 @@ def test_many_checkpoints_in_a_separate_phase_count(times: int, rules: set[str])
 
 
 def test_a_checkpoint_is_counted_once_in_a_step_and_its_phase() -> None:
-    """The function that saves is entered in the step, and then the phase begins."""
+    """The saving function begins in the step, and then the phase begins."""
     phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, 4))
     save = calls(torch_py("torch/serialization.py", "save"), 0.01)
     made = replace(run(inside={"": [save]}), phases=phases)

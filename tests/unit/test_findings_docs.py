@@ -1,4 +1,4 @@
-"""docs/findings: a section per rule, scripts and pages that exist."""
+"""docs/findings: a section per rule, and existing scripts and pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GUIDE = ROOT / "docs" / "reading-a-report.md"
 
 
 def sections() -> dict[str, tuple[Path, str]]:
-    """Heading of second level -> page and text below it, of all pages but the overview."""
+    """Return heading of second level -> page and text below it, of all pages but the overview."""
     found: dict[str, tuple[Path, str]] = {}
     for page in PAGES:
         if page.name == "README.md":

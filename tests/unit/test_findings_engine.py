@@ -1,4 +1,4 @@
-"""How findings are made of rules: order, sharing of time, abstaining, minimum samples."""
+"""The engine behind the rules: order, sharing of time, abstaining, minimum samples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPAN_MS = 100.0
 
 
 def draft(share: float, **fields):
-    """A draft that saves ``share`` of a step of 100 ms; a warning above 5 ms."""
+    """Return a draft that saves ``share`` of a step of 100 ms; a warning above 5 ms."""
     made = {
         "value": 100 * share, "unit": "%", "title": "t", "severity": "warning",
         "threshold": "above 5 %", "source": "s", "evidence": ("e",), "fix": ("f",),
@@ -40,7 +40,7 @@ def draft(share: float, **fields):
 
 
 def examined(monkeypatch: pytest.MonkeyPatch, **drafts: Draft | Exception | None) -> Examination:
-    """The examination of a run with steps of 100 ms by rules that return ``drafts``."""
+    """Return the examination of a run with steps of 100 ms by rules that return ``drafts``."""
 
     def rule(name: str, answer: Draft | Exception | None) -> Rule:
         def check(facts: object) -> Draft | None:
@@ -197,7 +197,7 @@ def test_p4_f43_names_in_findings_are_harmless(name):
 
 
 def test_p2_a_name_made_to_keep_patterns_busy_costs_nothing():
-    # A pattern that tries every "Sampler" of these would take hours.
+    # A pattern that tries each "Sampler" would take hours.
     report = build_report(snapshot_with("Sampler." * 100_000))
     no_rule_failed(report)
 

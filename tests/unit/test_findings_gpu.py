@@ -30,7 +30,7 @@ GEMM = "ampere_sgemm_128x64_tn"
 
 
 def kernels(us: float, ms: float = 90, name: str = GEMM, **fields):
-    """Kernels of ``us`` each that take ``ms`` per step of forty."""
+    """Return kernels of ``us`` each that take ``ms`` per step, in forty steps."""
     total = round(ms * 40 * MS)
     small = {"small_count": round(ms * 1e3 / us) * 40, "small_ns": total} if us < 100 else {}
     made = {"blocks_ns": 264.0 * total, **small, **fields}
@@ -257,7 +257,7 @@ def test_a_rank_that_waits_for_a_late_one_gets_no_advice_on_exchanging_gradients
     job = replace(made, meta={**made.meta, "world_size": 2})
     assert "all-reduce-share" in found(made)
     assert not {"all-reduce-share", "backward-share"} & {*found(job), *noted(job)}
-    # On a GPU: kernels of NCCL that take longer than backward wait for somebody.
+    # On a GPU, NCCL kernels that take longer than backward wait for another rank.
     waits = run(layer=gpu_layer(0.9, communication_ns=1.5 * HEALTHY["backward"]))
     job = replace(waits, meta={**waits.meta, "world_size": 2})
     assert "all-reduce-share" in found(waits)
@@ -268,7 +268,7 @@ def test_a_rank_that_waits_for_a_late_one_gets_no_advice_on_exchanging_gradients
 
 
 def throttled(samples=100, *, steps=40, temperature=(84,) * 99 + (91,), **reasons):
-    """A healthy run of two devices, the second of which had its clocks throttled."""
+    """Return a healthy run of two devices; the second one was throttled."""
     made = run(layer=gpu_layer(0.95), steps=steps)
     device = made.gpu.devices[0]
     sick = health(temperature, judged=samples, **reasons)
@@ -365,7 +365,7 @@ def test_findings_on_a_gpu_stand_in_every_output():
 
 
 def half_warm_up(made):
-    """The same run, of which as many steps again were warm-up: only those left are in sight."""
+    """Return the same run after as many steps of warm-up, which its series does not have."""
     steps = replace(made.steps, count=2 * made.steps.count, skipped=made.steps.count)
     device = made.gpu.devices[0]
     whole = replace(device.whole, wall_ns=2 * device.whole.wall_ns)

@@ -1,4 +1,4 @@
-"""No finding on a healthy run, whatever it looks like within the limits."""
+"""A healthy run has no findings, for any values within the limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAMEWORKS = st.sampled_from(["torch", "lightning", "transformers", "accelerate"
 
 @st.composite
 def healthy_phases(draw):
-    """Shares of a step within the limits, in ms of 100."""
+    """Draw shares of a step within the limits, in ms of 100."""
     phases = {
         "data": draw(st.floats(0.1, 9)),
         "forward": draw(st.floats(34, 36)),
@@ -40,7 +40,7 @@ def healthy_phases(draw):
 
 @st.composite
 def healthy_functions(draw):
-    """What any training loop calls, each below its limit."""
+    """Draw functions that any training loop calls, each below its limit."""
     return {
         "data": [calls(torch_py("torch/utils/data/dataloader.py", "_next_index"), 0.05)],
         "forward": [calls(py("forward", 5, "/x/model.py", "Model.forward"), 0.5, 1,
@@ -62,7 +62,7 @@ def healthy_functions(draw):
 
 @st.composite
 def healthy_lengths(draw):
-    """Steps of about 100 ms that vary by less than 9 %."""
+    """Draw steps of about 100 ms that vary by less than 9 %."""
     return draw(st.lists(st.floats(92, 108), min_size=40, max_size=40))
 
 
@@ -87,7 +87,7 @@ def test_a_healthy_run_on_a_cpu_has_no_finding(phases, functions, lengths, frame
 def test_a_healthy_run_on_a_gpu_has_no_finding(
     phases, functions, framework, busy, memory, copies, attention, blocked
 ):
-    # A host that waits for a busy GPU runs ahead of it, as it should.
+    # A host that waits for a busy GPU runs ahead of it, which is healthy.
     total = round(busy * 100 * 40 * MS)
     kernels = [
         kernel("sm90_xmma_gemm_bf16bf16_bf16f32", total // 2, 4000, blocks_ns=132.0 * total / 2),
@@ -130,7 +130,7 @@ def test_steps_that_other_programs_disturb_are_no_finding():
         run({"forward": 0.4, "backward": 0.5}, step_ms=1, durations=[0.5, 1.5] * 20,
             cpu_ms=[0.1, 1.5] * 20)
     )  # fmt: skip
-    # The work of the steps differs, as in a curriculum or with a closure that is called more often.
+    # The steps do different work, as in a curriculum or with more calls of a closure.
     work = run(durations=lengths, cpu_ms=[58, 139] * 20)
     assert "step-time-variation" not in found(work)
     said = " ".join(noted(work)["step-time-variation"].evidence)

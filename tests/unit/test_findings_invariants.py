@@ -1,4 +1,4 @@
-"""What holds of every finding, whatever the run was: shares of a step, and whose they are."""
+"""Invariants of every finding on any run: shares of a step, and the owners of their time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from unit.findings_runs import (
 )
 from unit.snapshots import Node, py
 
-#: A rule -> the row of the split, or the section, whose time it is.
+#: Rule -> the row of the split, or the section, that contains its time.
 ROWS = {"gc-pressure": "gc", "cpu-contention": "cpu_wait", "data-loading": "data",
         "unaccounted": "(unaccounted)", "optimizer-share": "optimizer",
         "optimizer-unfused": "optimizer"}  # fmt: skip
-#: Functions that rules look for.
+#: Functions that the rules search for.
 SOUGHT = (
     tensor("item"), tensor("clone"), tensor("cpu"),
     c_function("<built-in method builtins.print>", "print"),
@@ -45,7 +45,7 @@ KINDS = ("gc", "cpu_wait", "lock", "communication", "io", "other", "gpu_wait")
 
 @st.composite
 def runs(draw: st.DrawFn) -> Snapshot:
-    """A run whose tree holds more than its steps: what came before them counts for nothing."""
+    """Draw a run whose tree contains more than its steps: earlier work must not count."""
     named = st.sampled_from(PHASES)
     weights = draw(st.dictionaries(named, st.floats(0, 1), min_size=1, max_size=6))
     rest = draw(st.floats(0, 1))
@@ -55,7 +55,7 @@ def runs(draw: st.DrawFn) -> Snapshot:
     for name, ms in phases.items():
         keys = draw(st.lists(st.sampled_from(SOUGHT), max_size=3))
         inside[name] = [calls(key, ms / (len(keys) + 1), draw(st.integers(1, 200))) for key in keys]
-    # Before the loop: as long as forty steps.
+    # Work before the loop, as long as forty steps.
     inside[""] = [
         calls(key, draw(st.floats(0, 120)), draw(st.integers(1, 200)))
         for key in draw(st.lists(st.sampled_from(SOUGHT), max_size=4))

@@ -1,4 +1,4 @@
-"""Findings name the slow line of a function, where the source tells which one it is."""
+"""Findings name the slow line of a function if the source shows it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def getitem(file: str, line: int = 3) -> Key:
 
 
 def read(ms: float) -> Node:
-    """A function of a library, which waits; the program's own are charged themselves."""
+    """Return a waiting function of a library; the program's functions are charged themselves."""
     below = calls(c_function("<built-in method time.sleep>", "time.sleep"), ms)
     return calls(py("read", 40, LIBRARY, "Reader.read"), 0, 64, below)
 
@@ -83,7 +83,7 @@ def test_calls_in_a_comprehension_are_those_of_its_line(file: str) -> None:
 
 
 def test_a_function_of_one_statement_is_that_line(file: str) -> None:
-    # Its first line is that of the decorator.
+    # Its first line is the decorator's line.
     said = evidence(loaded(py("short", 14, file, "Lines.short"), own_ms=40))
     assert "All of it is line 16, return parse(i, base=10)." in said
 
@@ -103,7 +103,7 @@ def test_a_line_whose_call_only_looks_alike_is_not_named(tmp_path: Path) -> None
     path.write_text("class A(B):\n    def __init__(self):\n        super().__init__()\n"
                     "        self.layer = Linear(8)\n")  # fmt: skip
     os.utime(path, (1e9, 1e9))
-    # Linear's too is called __init__.
+    # Linear's method is also called __init__.
     linear = calls(py("__init__", 90, LIBRARY, "Linear.__init__"), 40, 64)
     init = py("__init__", 2, str(path), "A.__init__")
     assert "line" not in evidence(loaded(init, linear))

@@ -26,7 +26,7 @@ from unit.snapshots import py
 
 
 def of_steps(made: Snapshot, *, switches: int = 0, other_ms: float = 0) -> Snapshot:
-    """With so many involuntary switches per step, and so long off the CPU for no known reason."""
+    """Return the run with more involuntary switches and unexplained ms off the CPU per step."""
     steps = made.steps
     other = round(other_ms * MS) * STEPS
     split = (("compute", steps.sum_ns - other), ("other", other))
@@ -49,7 +49,7 @@ def test_a_line_that_once_waited_for_the_disk_is_no_habit() -> None:
     assert "logging-share" not in found(once) | noted(once)
     always = run(step_ms=106, steps=8, durations=[106.0] * 8, inside={"": [write]})
     assert "logging-share" in found(always)
-    # What is done often enough is judged by its mean, whatever the slowest step did.
+    # Frequent work is judged by its mean, independent of the slowest step.
     often = run(step_ms=106, steps=20, durations=[100.0] * 19 + [220.0], inside={"": [write]})
     assert "logging-share" in found(often)
 
@@ -63,7 +63,7 @@ def test_operators_of_few_steps_say_nothing_on_a_disturbed_machine(
 
 
 def without_a_cpu(ms: float, *, used: float | None, cpus: object = 8, **fields: object) -> Snapshot:
-    """Ready without a CPU for so long per step; the program used so many CPUs."""
+    """Return a run that waits ``ms`` per step for a CPU; the program used ``used`` CPUs."""
     made = run(**fields)
     ns = round(ms * MS) * STEPS
     split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
@@ -86,7 +86,7 @@ def test_if_other_programs_have_the_cpus_it_is_a_note(used: float | None) -> Non
     made = without_a_cpu(20, used=used)
     assert "cpu-contention" not in found(made)
     said = " ".join(noted(made)["cpu-contention"].evidence)
-    # Where it is not known what the program uses, nobody is blamed.
+    # If the program's own use is unknown, the finding does not blame others.
     assert ("Other programs have" in said) == (used is not None)
 
 
@@ -105,7 +105,7 @@ def test_what_a_full_machine_costs_is_not_promised_twice() -> None:
     assert both["optimizer-share"].saving_ms == pytest.approx(0.8 * alone.saving_ms)
 
 
-#: Shares of a step of 100 ms that are findings, each in its own way.
+#: Shares of a step of 100 ms that cause different findings.
 LARGE = {
     "optimizer-share": {"phases": {**HEALTHY, "forward": 20, "optimizer": 30}},
     "unaccounted": {"phases": {"forward": 30, "backward": 25, "optimizer": 5},
@@ -120,19 +120,19 @@ LARGE = {
 
 @pytest.mark.parametrize("rule", LARGE)
 def test_a_share_that_may_be_the_wait_for_a_cpu_is_no_finding(rule: str) -> None:
-    """Four programs on two CPUs: a time slice falls into whatever the step does then."""
+    """Four programs on two CPUs: a time slice may fall anywhere in the step."""
     fields = LARGE[rule]
     assert rule in found(run(**fields))
     busy = without_a_cpu(70, used=0.5, cpus=2, **fields)
     assert set(found(busy)) == {"cpu-contention"}
     assert rule not in noted(busy)
     assert "waits for a CPU for 70.0 % of the step" in reason(busy, rule)
-    # Where the thread has its CPU for most of the time, shares are what they seem.
+    # If the thread has its CPU for most of the time, shares are real.
     assert rule in found(without_a_cpu(4, used=0.5, cpus=2, **fields))
 
 
 def test_of_a_share_that_may_be_the_wait_for_a_cpu_the_report_tells() -> None:
-    """Not "no data for them": the rule saw something, and cannot say what it was."""
+    """Not "no data for them": the rule saw time, but does not know its cause."""
     report = build_report(without_a_cpu(70, used=0.5, cpus=2, **LARGE["data-loading"]))
     assert report.examination.uncertain == ("data-loading",)
     said = "These rules abstain, because their time may be a wait for a CPU: data-loading."
@@ -179,9 +179,9 @@ def test_a_wait_at_a_with_statement_is_found_by_the_function_around_it() -> None
 
 def test_a_function_with_a_lock_that_computes_waits_for_nothing() -> None:
     assert "lock-contention" not in found(of_steps(with_lock(18), other_ms=1))
-    # Many short calls are no wait either.
+    # Many short calls are no wait, either.
     assert "lock-contention" not in found(of_steps(with_lock(18, 100), other_ms=19))
-    # Without a split nobody knows.
+    # Without a split the cause is unknown.
     assert "lock-contention" not in found(with_lock(18))
 
 

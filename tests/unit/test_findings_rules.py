@@ -29,7 +29,7 @@ SHUTDOWN = torch_py(
 
 
 def stats(**cumulative_s):
-    """A report of a .stats file: functions called by ``main``, with cumulative seconds."""
+    """Return a report of a .stats file: functions called by ``main``, with cumulative seconds."""
     table = {("/x/train.py", 3, "main"): (1, 1, 100.0, 200.0, {})}
     for name, seconds in cumulative_s.items():
         label = ("~", 0, "<method 'poll' of 'select.poll' objects>") if name == "poll" else (
@@ -171,7 +171,7 @@ def test_s1_20_a_samplers_time_is_found_below_data():
     sampler = calls(py("__iter__", 7, "/x/data.py", "DynamicBatchSampler.__iter__"), 12)
     phases = {**HEALTHY, "data": 16}
     rules = found(run(phases, step_ms=110, inside={"data": [sampler]}))
-    # The rest of the data section is all right.
+    # The rest of the data section is fine.
     assert list(rules) == ["sampler-time"]
     fix = " ".join(rules["sampler-time"].fix)
     assert "cache the sorted indices" in fix
@@ -272,7 +272,7 @@ def test_s0_23_reading_values_is_found_with_its_callers():
     metric = calls(py("accuracy", 40, "/x/metrics.py"), 8, 1, READ)
     made = run(step_ms=115, inside={"": [metric]})
     rule = found(made)["sync-item"]
-    # 4 ms of reads and 4 of the loop around them: 10 us per read.
+    # 4 ms of reads and 4 ms of the loop around them: 10 us per read.
     assert rule.saving_ms == pytest.approx(8)
     assert "accuracy (metrics.py:40)" in " ".join(rule.evidence)
     assert "every 50 or 100 steps" in rule.fix[0]
@@ -292,7 +292,7 @@ def test_s0_23_waiting_for_an_idle_gpu_is_found_and_for_a_busy_one_is_not():
     rules = found(run(phases, layer=layer))
     assert next(iter(rules)) == "sync-item"
     assert rules["sync-item"].saving_ms == pytest.approx(30)
-    # The rest of the idle time is all right: 60 of 70 ms.
+    # The rest of the idle time is fine: 60 of 70 ms.
     assert "gpu-utilization" not in rules
     assert "sync-item" not in found(run(phases, layer=gpu_layer(0.98, blocked_ms=70)))
 
@@ -302,7 +302,7 @@ def test_s0_23_reading_loss_once_per_step_is_no_finding():
 
 
 def test_s0_24_operators_are_weighed_in_steps_that_recording_them_made_longer():
-    # 15 ms of 200 in the windows are 7.5 of the 100 that a step takes otherwise.
+    # 15 ms of 200 in the windows are 7.5 of the usual 100 of a step.
     seen = {"aten::copy_": 15, "aten::mm": 60}
     slowed = run(operators=operators({"ProfilerStep*": 200, **seen}), functions=False)
     assert "tensor-copies" not in found(slowed)
@@ -396,7 +396,7 @@ def test_small_batches_are_found_on_a_cpu_by_the_cost_of_calls():
     assert "20 calls per step of 10.0 us each" in rule.evidence[0]
     large = run(phases, step_ms=1, inside={"forward": small}, loaders=(loader(0.1, batch_size=64),))
     assert "Operations are many and small" in found(large)["small-batch"].title
-    # Calls that compute, and Python that calls nothing, are no cost of calling.
+    # Calls that compute, and Python code without calls, are no cost of calling.
     computing = [calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 0.3, 2)]
     for inside in (computing, []):
         made = run(phases, step_ms=1, inside={"forward": inside}, loaders=(loader(0.1),))

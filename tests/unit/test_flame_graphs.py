@@ -26,7 +26,7 @@ events = st.lists(
 
 
 def stacks_of(snapshot, frame_name):
-    """{stack of frames: ns}, by following every node's parents."""
+    """Return {stack of frames: ns} by following every node's parents."""
     total = {}
     for tree_, column in zip(snapshot.threads, correct(snapshot).self_ns, strict=True):
         nodes = tree_.nodes
@@ -56,7 +56,7 @@ def speedscope(snapshot):
 
 
 def replay_events(profile, frames):
-    """What the viewer makes of a profile: {stack: weight}; checks its rules on the way."""
+    """Read a profile like the viewer: return {stack: weight}, and check the viewer's rules."""
     stack, total, now = [], {}, profile["startValue"]
     for event in profile["events"]:
         assert event["at"] >= now

@@ -104,7 +104,7 @@ def test_the_table_of_a_section_adds_up_to_the_section():
     rows = {snapshot.keys[g].name: row for g, row in table.rows.items()}
     assert set(rows) == {"forward", "work", "<built-in method builtins.len>"}
     assert (rows["work"].calls, rows["work"].self_ns, rows["work"].cum_ns) == (4, 8, 9)
-    # The section inside itself is part of it, like any nested section.
+    # The nested entry of the section is part of it, like any nested section.
     assert (rows["forward"].calls, rows["forward"].self_ns) == (2, 13)
     assert rows["forward"].cum_ns == sum(row.self_ns for row in rows.values()) == 27
 

@@ -1,4 +1,4 @@
-"""Saved runs: exact both ways, and nothing that a damaged one can do."""
+"""Saved runs: exact in both directions, and damaged ones do no harm."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_how_keys_were_called_is_kept():
     assert [key.form for key in parse_dict(data).keys] == forms
     del data["forms"]
     assert {key.form for key in parse_dict(data).keys} == {"short"}
-    data["implicit"] = [1]  # as runs were saved before
+    data["implicit"] = [1]  # as in older saved runs
     assert [key.form for key in parse_dict(data).keys][:3] == ["short", "implicit", "short"]
 
 
@@ -256,7 +256,7 @@ def test_costs_that_an_older_run_did_not_tell_apart_are_those_of_its_kinds():
 
 def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
-    # Without these there are none.
+    # These parts are optional.
     optional = {"calibration", "gpu", "memory", "operators", "outliers", "phases", "trace"}
     optional |= {"worker_threads", "forms"}
     for name in data.keys() - optional:
@@ -363,7 +363,7 @@ def test_f46_hostile_files_are_refused_in_bounded_memory(tmp_path, make):
 
 
 def test_p2_nothing_in_a_file_is_executed(tmp_path):
-    # A pickle whose loading would call os.system, alone and inside gzip.
+    # A pickle that would call os.system when loaded, alone and inside gzip.
     bomb = b"cposix\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR."
     for data in (bomb, gzip.compress(bomb)):
         (tmp_path / "in").write_bytes(data)

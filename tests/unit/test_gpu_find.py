@@ -1,4 +1,4 @@
-"""Where libcupti, the driver and NVML are looked for, and where not."""
+"""The places where fastprof searches libcupti, the driver and NVML, and where not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REAL_CUPTI = Path("/usr/local/cuda-13.0/lib64/libcupti.so.13")
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with nothing of NVIDIA's; the working directory is `cwd` in it."""
+    """Simulate a machine without NVIDIA software; its `cwd` is the working directory."""
     for name in list(os.environ):
         if name.startswith(("FASTPROF_CU", "FASTPROF_NVML", "CUDA", "NSYS", "NV_", "NVTX")):
             monkeypatch.delenv(name)
@@ -308,7 +308,7 @@ def test_without_a_driver_there_is_nothing_to_try(
         ("CUDA_INJECTION64_PATH", "/opt/x.so", "a CUDA tool"),
         ("NSYS_PROFILING_SESSION_ID", "", None),
         ("CUDA_INJECTION64_PATH", "none", None),
-        # Set by container images and by users, whoever starts the program.
+        # Set by container images and by users.
         ("NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT", "1", None),
         ("NVTX_INJECTION64_PATH", "/opt/x.so", None),
     ],

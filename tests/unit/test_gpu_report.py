@@ -1,4 +1,4 @@
-"""What a report says of the GPU: rows that add up, devices, kernels, waits, memory."""
+"""The GPU in a report: rows that add up, devices, kernels, waits, memory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_functions_in_a_section_add_up_to_its_gpu_time(report):
         rows = report.functions_in(name)
         assert sum(r.gpu.self_ns for r in rows) == report.section(name).gpu.gpu_ns
     rows = by_qualname(report.functions_in("backward"))
-    assert rows["run_backward"].gpu_self_ms == 260  # who waited for Scale.backward
+    assert rows["run_backward"].gpu_self_ms == 260  # it waited for Scale.backward
 
 
 def test_recursion_does_not_count_gpu_time_twice():
@@ -153,7 +153,7 @@ def test_a_row_that_launched_nothing_has_zeros(report):
 
 
 def random_runs():
-    """Trees of three threads and activities at any site, of any kind, found in any way."""
+    """Draw trees of three threads, and activities of any site, kind and attribution."""
     names = st.sampled_from([py("f"), py("g"), c("h"), section("s"), section("t")])
     shape = st.lists(st.tuples(st.integers(0, 30), names), max_size=12)
     spot = st.tuples(st.integers(-1, 2), st.integers(0, 12))
@@ -198,7 +198,7 @@ def made_run(shapes, rows):
 
 
 def path(snapshot, site):
-    """Keys from a site up to the root, by the parents alone."""
+    """Return the keys from a site up to the root, by the parents alone."""
     thread, node = site
     found = []
     while thread >= 0 and node > 0:
@@ -209,7 +209,7 @@ def path(snapshot, site):
 
 
 def paths_of(snapshot, row):
-    """The path of an activity, innermost first; None: it belongs to no known thread."""
+    """Return the path of an activity, innermost first; None: it belongs to no known thread."""
     site, via = (row.thread, row.node), (row.via_thread, row.via_node)
     if row.how in (HOW_OTHER, HOW_UNKNOWN) or (site == NOWHERE and row.how != HOW_INHERITED):
         return None
@@ -254,7 +254,7 @@ def test_every_row_is_what_following_the_parents_gives(run):
     for row in snapshot.gpu.activity:
         keys = paths_of(snapshot, row) or []
         sections = [k for k in keys if k.kind == "section"]
-        # A section is looked for where the launching thread stood, and then at the owner.
+        # Search a section at the launching thread's place first, then at the owner's.
         functions = [k for k in keys if k.kind != "section"]
         for kind in (sections, functions):
             for key in {*kind}:

@@ -1,4 +1,4 @@
-"""The helpers tell the ways a child ends apart, and nothing gets out of this machine."""
+"""The helpers distinguish the ways in which a child ends; no test uses the network."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_fork_waits_for_threads_that_run():
     stop = threading.Event()
 
     def compute() -> None:
-        # Without the interpreter's lock: a thread that waits for that sleeps.
+        # Releases the interpreter's lock: a thread that waits for the lock sleeps.
         hashlib.pbkdf2_hmac("sha256", b"", b"", 300_000)
         ended.append(True)
 
@@ -97,7 +97,7 @@ def test_a_fork_waits_for_threads_that_run():
     sleeping = threading.Thread(target=stop.wait)
     computing.start()
     sleeping.start()
-    # Not while it waits for the interpreter's lock.
+    # Skip the time in which it waits for the interpreter's lock.
     while not ended and thread_state(computing.native_id) != "R":
         time.sleep(0.0001)
     wait_for_sleeping_threads(limit_s=0.0)

@@ -1,4 +1,4 @@
-"""HTML reports without a browser: what is in the file, and that it adds up."""
+"""HTML reports without a browser: the file's content, and its sums."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def page(report) -> str:
 
 
 def graph_total(graph, i=0):
-    """The sum of a row's own weight and of all rows inside it, by the rules of ``up``."""
+    """Return the sum of a row's own weight and of all rows inside it, by ``up``."""
     above = [n - up if up else -1 for n, up in enumerate(graph["up"])]
     total = list(graph["weight"])
     for n in range(len(total) - 1, 0, -1):
@@ -146,7 +146,7 @@ def test_what_is_largest_is_drawn_first():
 
 @st.composite
 def trees(draw):
-    """Trees in which parents stand anywhere before their children."""
+    """Draw trees in which parents stand anywhere before their children."""
     weights = draw(st.lists(st.integers(0, 20), min_size=1, max_size=40))
     parent = [-1, *(draw(st.integers(0, i)) for i in range(len(weights) - 1))]
     return parent, weights
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_not_available():
     report = report_of(tree(Node(py("f"), 1, MS)))
     found = dict(re.findall("<dt>([^<]*)</dt><dd[^>]*>([^<]*)</dd>", tiles(report)))
     assert found.pop("recorded") == "1.00 ms"
-    # A machine without a GPU has no figures of it.
+    # A machine without a GPU has no GPU figures.
     assert found == {"profiler": "n/a"}
 
 

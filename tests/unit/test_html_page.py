@@ -1,4 +1,4 @@
-"""HTML reports in a real browser: what they show, that they can be used, that names do nothing."""
+"""HTML reports in a real browser: content, use, and names without effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if find_browser() is None:
 
 WIDE, TABLET, LAPTOP, PHONE = (1400, 900), (1024, 768), (1440, 900), (360, 740)
 
-#: All that a page may consist of; a name that became an element or attribute is not in it.
+#: All allowed elements and attributes; a name that became one is not among them.
 ELEMENTS = set(
     """html head meta title style script body a header div h1 h2 h3 h4 p fieldset legend label
     input span nav main dl dt dd section figure figcaption ul ol li table thead tbody tfoot tr th
@@ -271,7 +271,7 @@ def test_a_chosen_function_shows_its_callers_and_callees(page):
     assert texts(page, ".calls tbody th") == ["train", "Net.inner"]
 
 
-#: Of a box that scrolls: where its first cells stand, and whether all of it is in view.
+#: For each scrolling box: the position of its first cells, and whether it is all in view.
 BOXES = """[...document.querySelectorAll('.scroll')].map((box) => {
   box.scrollLeft = 150;
   const left = box.getBoundingClientRect().left;
@@ -283,7 +283,7 @@ BOXES = """[...document.querySelectorAll('.scroll')].map((box) => {
 
 @pytest.fixture(scope="module")
 def wide_page(folder) -> Path:
-    """A page with tables of many columns, loaders among them."""
+    """Return a page with tables of many columns, including loaders."""
     report = with_outlier(report_of(training()))
     loads = tuple(LoadTime(i, 3000, 90_000 * MS, 1200 * MS) for i in range(4))
     workers = WorkerStats(
@@ -422,7 +422,7 @@ def test_charts_end_above_the_usual_steps_and_say_so(chromium, clipped_page):
     assert page.console == []
 
 
-#: Where elements stand: left, right, top, bottom.
+#: Position of elements: left, right, top, bottom.
 RECTANGLES = """[...document.querySelectorAll({!r})].map((e) => {{
   const r = e.getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom]; }})"""
 
@@ -445,7 +445,7 @@ def test_labels_of_charts_do_not_collide(chromium, clipped_page, training_page, 
 
 
 def chart_place(page: Browser, share: float) -> tuple[float, float]:
-    """Scroll to the steps' chart; where a part of its width stands."""
+    """Scroll to the steps' chart; return the position at ``share`` of its width."""
     page.run("document.querySelector('.shapes').scrollIntoView({ block: 'center' })")
     ((left, right, top, bottom), *_) = page.run(RECTANGLES.format(".shapes"))
     return left + share * (right - left), (top + bottom) / 2
@@ -566,7 +566,7 @@ def test_a_click_zooms_and_the_button_resets(page):
     )
     page.click(x, y)
     assert detail(page).startswith("[data]: 100.0 ms")
-    # It is as wide as the view now, so the same level begins with it.
+    # It now fills the view, so the same level begins with it.
     page.click(x - 0.75 * 1300, y)
     assert detail(page).startswith("[data]")
     page.run("document.querySelector('.controls > button').click()")
@@ -576,7 +576,7 @@ def test_a_click_zooms_and_the_button_resets(page):
 def test_a_search_says_what_part_of_the_time_matches(page):
     type_into(page, "#flame-search", "INNER")
     page.wait("document.querySelector('output[for=flame-search]').textContent")
-    # 121 of 262 ms, what it calls included.
+    # 121 of 262 ms, including its callees.
     found = texts(page, "output[for=flame-search]")
     assert found == ["46.2 % of the time in 1 contexts"]
 
@@ -657,7 +657,7 @@ def test_the_scripts_are_all_in_the_page(page):
 
 
 def test_f46_any_number_of_notes_can_be_opened(chromium, folder):
-    # More than a call in JavaScript can have arguments.
+    # More than the possible number of arguments in JavaScript.
     notes = tuple(f"note {i}" for i in range(200_000))
     report_of(replace(training(), notes=notes)).save(folder / "notes.html")
     page = opened(chromium, folder / "notes.html")

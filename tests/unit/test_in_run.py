@@ -1,4 +1,4 @@
-"""What the hook costs a program, solved for from steps with and without it."""
+"""Solving for the hook's cost from steps with and without the hook."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INSIDE, OUTSIDE = (30.0, 40.0), (70.0, 60.0)  # Python, C
 def simulated(
     factor: float, slower: float = 0.0, *, blocks: int = 40, noise: float = 0.0, seed: int = 1
 ) -> Snapshot:
-    """A run whose calls cost ``factor`` times what the calibration says, and whose Python
+    """Return a run whose calls cost ``factor`` times the calibrated cost, and whose Python
     functions take 1 / (1 - ``slower``) times as long."""
     stretch = 1.0 / (1.0 - slower)
     build = Builder()
@@ -224,7 +224,7 @@ def test_a_hook_that_seems_to_save_time_costs_nothing_that_can_be_measured() -> 
 
 @pytest.mark.parametrize("slower", [0.0, 0.4])
 def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
-    """As in a loop that waits until a time has come, and calls a clock meanwhile."""
+    """For example in a loop that calls a clock until a given time."""
     snapshot = simulated(1.0, slower)
     rows = tuple(
         replace(row, plain_ns=row.hooked_ns + 100 * (i % 5) - 100, sections=())
@@ -246,7 +246,7 @@ def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
 
 
 def test_slower_bytecode_that_nothing_confirms_is_a_bound() -> None:
-    """A function may spend its time in operators on arrays, which are as fast as without."""
+    """A function may spend its time in operators on arrays, which the hook does not slow."""
     snapshot = replace(simulated(1.0, 0.4, blocks=0), duration_ns=10**9)
     overhead = build_report(snapshot).overhead
     calls_ms = overhead.functions_ms or 0.0
@@ -265,7 +265,7 @@ def test_slower_bytecode_that_nothing_confirms_is_a_bound() -> None:
 
 def test_the_bounds_of_the_steps_hold_their_cost() -> None:
     phases = (PhaseTime("steps", 10**9, 1),)
-    slower = 1 / 3  # as the calibration says
+    slower = 1 / 3  # as in the calibration
     overhead = build_report(replace(simulated(1.0, slower, blocks=0), phases=phases)).overhead
     least, most = overhead.least_steps_share, overhead.steps_share
     assert least is not None
@@ -275,7 +275,7 @@ def test_the_bounds_of_the_steps_hold_their_cost() -> None:
 
 
 def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
-    """Far below what calls cost anywhere: the program did less instead."""
+    """Far below any real cost of calls: the program did less work instead."""
     found = correct(simulated(0.01)).factors
     assert found is not None
     assert found.bound
@@ -309,7 +309,7 @@ def test_what_hooks_on_torch_cannot_time_is_added_to_what_was_timed() -> None:
     assert cost.share == cost.least_share
     assert cost.share > timed.overhead.share
     assert f"sections, steps and loaders {duration(5 * count * 1000 / ms)}" in cost.text
-    # What a step takes without fastprof is without it as well.
+    # The estimate of a step without fastprof excludes this cost, too.
     before, after = unprofiled_step(timed.snapshot), unprofiled_step(report.snapshot)
     assert before is not None
     assert after is not None

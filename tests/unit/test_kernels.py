@@ -1,4 +1,4 @@
-"""What a kernel's name tells, and how well a launch fills a GPU."""
+"""Classifying kernels by name, and the occupancy of a launch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_s1_14_any_name_has_a_kind(name):
     assert uses_tensor_cores(name) in (True, False, None)
 
 
-# Blocks that fit, as the CUDA occupancy calculator gives them.
+# Blocks that fit, from the CUDA occupancy calculator.
 FITS = [
     # threads, registers, shared, capability -> blocks
     (256, 32, 0, (9, 0), 8),  # 64 warps / 8

@@ -1,4 +1,4 @@
-"""The layers of csrc/ and of the package hold, and each check finds what it is for."""
+"""The layers of csrc/ and of the package hold, and each check finds its violation."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_an_unregistered_c_test_is_found(tmp_path):
 
 
 def gil_promise_is_backed(root: Path) -> bool:
-    """False when the extension says that it needs no GIL and no CI job tries that."""
+    """Return False if the extension declares that it needs no GIL, but no CI job tests that."""
     declared = any(
         "Py_MOD_GIL_NOT_USED" in layers_c.without_comments(path.read_text(encoding="utf-8"))
         for path in (root / "csrc").rglob("*.[ch]")

@@ -1,4 +1,4 @@
-"""Row S4-17: what a reader learns from several loaders beside each other."""
+"""Row S4-17: comparing several loaders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unit.snapshots import MS
 
 
 def loader(name, batches, weight=None, split="train", **ms):
-    """A loader whose phases take so many ms per batch."""
+    """Return a loader whose phases take ``ms`` per batch."""
     phases = {phase: (batches, round(batches * each * MS)) for phase, each in ms.items()}
     return LoaderStats(name, split, batches, phases, weight)
 
@@ -71,15 +71,15 @@ def test_s4_17_a_note_compares_realized_proportions_with_the_weights():
     [
         # alike
         (loader("a", 70, 0.7, data=5, **SAME), loader("b", 30, 0.3, data=5.5, **SAME)),
-        # what a weighted draw of 100 gives now and then
+        # a possible result of a weighted draw of 100
         (loader("a", 78, 0.7, data=5, **SAME), loader("b", 22, 0.3, data=5, **SAME)),
-        # many times as slow, but next to nothing of a batch
+        # many times as slow, but almost nothing of a batch
         (loader("a", 50, data=0.1, **SAME), loader("b", 50, data=0.9, **SAME)),
         # too few batches of one
         (loader("a", 500, data=1, **SAME), loader("b", 19, data=50, **SAME)),
         # of another split: validation has no backward and other batches
         (loader("a", 50, data=1, **SAME), loader("b", 50, split="val", data=50, forward=9)),
-        # one alone
+        # a single loader
         (loader("a", 500, 0.7, data=50, **SAME),),
         # weights of some only
         (loader("a", 500, 0.7, **SAME), loader("b", 500, None, **SAME)),

@@ -1,4 +1,4 @@
-"""Loggers that write files, and the others with stand-ins for their packages."""
+"""Loggers that write files, and other loggers with stand-ins for their packages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_json_lines(tmp_path: Path) -> None:
 def test_csv(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     loggers.CSV(path).log_metrics(FIRST, 50)
-    # A run that goes on: the header is there already.
+    # A run that continues: the file already has its header.
     loggers.CSV(path).log_metrics({"a,b\n": 1, "nan": float("nan")}, 100)
     with open(path, newline="") as stream:
         rows = list(csv.reader(stream))
@@ -117,7 +117,7 @@ def test_f50_invalid_labels(labels: Any, tmp_path: Path) -> None:
 
 
 class Run:
-    """A run of Weights & Biases, or the module mlflow, as far as loggers use them."""
+    """The part of a Weights & Biases run, or of the module mlflow, that loggers use."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -82,7 +82,7 @@ def test_f43_every_exporter_writes_every_name(tmp_path, name, suffix):
     if suffix == ".fprof":
         data = gzip.decompress(data)
     if suffix == ".stats":
-        # Readers of .stats print what they find.
+        # Readers of .stats print names unchanged.
         for function, row in pstats.Stats(str(path)).stats.items():
             for part in (function, *row[4]):
                 assert_prints(part[0] + part[2])
@@ -150,7 +150,7 @@ def test_text_is_plain_where_the_stream_is_no_terminal():
     assert stream.getvalue() == report.to_text() == str(report)
 
 
-# ---- readers that nobody here wrote ----
+# ---- foreign readers ----
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,7 +191,7 @@ def test_f43_flameprof_reads_every_name(tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         paths.append(str(saved(folder, name, ".stats")))
-    # Its script reads one file; one process does for all.
+    # Its script reads one file; one process reads all of them.
     run_child(
         "import runpy, sys\n"
         "for path in list(sys.argv[1:]):\n"

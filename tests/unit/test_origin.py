@@ -1,4 +1,4 @@
-"""Whose code a function is."""
+"""The origin of a function: the program, a library or Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of the slowest steps."""
+"""The slowest steps in a report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def builder(name: str = "read", file: str = "dataset.py") -> Builder:
 
 
 def kept(index: int, took: dict[int, int], **more: Any) -> OutlierStep:
-    """A step in which nodes took so many ms, and usually what they took otherwise."""
+    """Return a step in which nodes took ``took`` ms, with their usual times."""
     usual = {READ: 4, OPEN: 1, CALL: 4, MAIN: 1}
     rows = tuple(
         OutlierRow(node, ms * MS, 1, 0, usual.get(node, 0) * 19 * MS, 19 if node in usual else 0)
@@ -112,6 +112,13 @@ def test_many_calls_instead_of_few_are_said() -> None:
     assert "read (dataset.py:40) +86.0 ms (40 calls instead of 1)" in found.sentences[1]
 
 
+def test_a_function_that_exceeds_its_section_has_the_rest_beside_it() -> None:
+    (found,) = outliers(kept(12, {OPEN: 30, CALL: 4, MAIN: 1}))
+    assert found.sentences[1] == (
+        "+25.0 ms in data: open called by read (dataset.py:40) +29.0 ms, the rest of it -4.00 ms"
+    )
+
+
 def test_time_outside_of_sections_is_named_by_function() -> None:
     (found,) = outliers(kept(12, {PRINT: 2000, READ: 4, CALL: 4}))
     assert found.sentences[0] == "step 12: 2.01 s instead of 10.0 ms (200.8x)"
@@ -132,7 +139,7 @@ def test_the_slowest_comes_first() -> None:
 
 
 def test_an_outlier_that_counts_as_usual_is_taken_out_of_it() -> None:
-    """Before there was a second step to compare it with, the first was usual."""
+    """Before a second step existed to compare with, the first counted as usual."""
     slow = kept(3, SLOW_READ, usual=True, window_usual=True)
     with_it = {
         "usual_steps": 20,
@@ -159,7 +166,7 @@ def test_a_step_that_is_usual_all_alone_is_compared_with_the_median() -> None:
 
 
 def test_where_each_look_saw_a_slow_step_the_others_are_what_is_usual() -> None:
-    """On a loaded machine no window of steps may be without a slow one."""
+    """On a loaded machine every window may contain a slow step."""
     took = {READ: 19 * 4 + 90, OPEN: 19 + 30, CALL: 20 * 4, MAIN: 20}
     slow = kept(12, SLOW_READ)
     made = snapshot(slow, usual_row_steps=0)
@@ -169,14 +176,14 @@ def test_where_each_look_saw_a_slow_step_the_others_are_what_is_usual() -> None:
     (found,) = build_report(replace(made, threads=(replace(tree, nodes=nodes),))).steps.outliers
     assert [(f.qualname, f.excess_ms) for f in found.functions] == [("read", 86), ("open", 29)]
     assert "not known" not in " ".join(found.sentences)
-    # A tree that holds set-up, too, says nothing of steps.
+    # A tree that also contains set-up does not describe steps.
     more = replace(nodes, self_ns=(ns[0] + 10**9, *ns[1:]))
     (none,) = build_report(replace(made, threads=(replace(tree, nodes=more),))).steps.outliers
     assert none.functions == ()
 
 
 def test_a_window_of_steps_says_so_and_takes_off_what_is_usual() -> None:
-    """Four usual steps and a slow one: what is more is still the slow one's."""
+    """Four usual steps and a slow one: the extra time still belongs to the slow one."""
     window = {READ: 90 + 16, OPEN: 30 + 4, CALL: 20, MAIN: 5}
     step = kept(12, window, wall_ns=125 * MS, window_steps=5,
                 sections=((2, 120 * MS), (5, 4 * MS)))  # fmt: skip
@@ -235,12 +242,12 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
     (found,) = build_report(
         replace(plain, steps=replace(plain.steps, series=without_cpu))
     ).steps.outliers
-    # How long says more than how often.
+    # Durations come before counts.
     assert found.sentences[4:] == (
         "only 3.00 ms of the extra time was CPU work; the rest was waiting",
         "for 11.0 ms of it the thread was ready to run, but had no CPU",
     )
-    # Those of the five steps before, told of after this one; or of five steps each.
+    # Faults of the five steps before, reported after this one; or of five steps each.
     seldom = tuple(30 if i % 6 == row % 6 else 0 for i in range(n))
     (found,) = build_report(
         replace(plain, steps=replace(plain.steps, series=replace(series, switches=seldom)))
@@ -253,7 +260,7 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
 
 
 def test_where_the_step_waited_for_a_cpu_no_function_is_blamed() -> None:
-    """The time falls into whatever ran then: ten lines of that were of no use."""
+    """The time falls into any function that ran then: ten such lines did not help."""
     n, row = COUNT - SKIPPED, 12 - SKIPPED
     series = StepSeries(
         first=SKIPPED,
@@ -272,7 +279,7 @@ def test_where_the_step_waited_for_a_cpu_no_function_is_blamed() -> None:
             "in is chance"
         ),
     )
-    assert found.functions  # as values they stay
+    assert found.functions  # the values remain
 
 
 def text_and_json(report: Report) -> tuple[str, dict[str, Any]]:
@@ -307,7 +314,7 @@ def test_f43_hostile_names_do_no_harm(name: str) -> None:
 
 @st.composite
 def trees_and_rows(draw: st.DrawFn) -> tuple[Builder, tuple[OutlierRow, ...], int]:
-    """Any tree, rows of some of its nodes, and a rest."""
+    """Draw any tree, rows of some of its nodes, and a rest."""
     made = Builder()
     for key in (TRUNCATED, py("f"), c("g"), section("s"), section("data"), py("h", 0, "")):
         made.key(key)

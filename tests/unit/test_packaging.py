@@ -1,4 +1,4 @@
-"""What is installed, and what importing it does."""
+"""The installed package, and its import."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_the_metadata_name_every_python_that_has_a_wheel():
         for libc in ("manylinux", "musllinux"):
             name = f"cp3{minor}-{libc}_x86_64"
             assert any(fnmatch.fnmatchcase(name, selector) for selector in selectors)
-    # Not before the extension can do without the GIL.
+    # Not until the extension works without the GIL.
     assert not any(fnmatch.fnmatchcase("cp313t-manylinux_x86_64", s) for s in selectors)
 
 
 def installed() -> importlib.metadata.Distribution:
-    """The installed distribution; in-place builds have none."""
+    """Return the installed distribution; in-place builds have none."""
     try:
         return importlib.metadata.distribution("fastprof")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""No text says "1 workers": a count and what is counted go through ``plural``."""
+"""No text says "1 workers": counts and their nouns go through ``plural``."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _NOUN = re.compile(
     r"((?!(?:adds|as|blocks|bytes|compares|divides|does|draws|has|is|items|leaves|multiplies|ms|"
     r"needs|ns|names|runs at|saves|sees|stands|starts|takes|this|us|was|writes)\b)[a-z]+s)\b"
 )
-#: A file and the words after a value that is never one, or that is no count.
+#: A file, and the noun after a value that is never 1, or is no count.
 _NEVER_ONE = frozenset({
     ("gpu_find.py", "copies"),  # two and more of them
     ("split.py", "steps"),  # "3 of 40 steps", longer than a warm-up
     ("doctor_gpu.py", "multiprocessors"),  # of a device
-    ("build.py", "runs"),  # what was given, which is not two
+    ("build.py", "runs"),  # the number of given files, which is not two
     ("conditions.py", "points"),  # with a sign
     ("expressions.py", "characters"),  # too many of them
     ("figures.py", "functions"), ("figures.py", "times"),
     ("notes.py", "measured steps"),  # more than are kept
     ("watch_sources.py", "ranks"),  # more than 128
-    ("ranks_heat.py", "steps"),  # more than one, as the line above asks
-    ("steps_chart.py", "steps"),  # more than one, as the line above asks
+    ("ranks_heat.py", "steps"),  # more than one: the line above tests that
+    ("steps_chart.py", "steps"),  # more than one: the line above tests that
     ("remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more
     ("data.py", "times"),  # two and more starts
     ("kernels.py", "samples"),  # a list of sizes
     ("host.py", "steps"), ("memory.py", "samples"), ("steps.py", "steps"), ("steps.py", "times"),
     ("merge.py", "processes"), ("pstats.py", "digits"),
     ("tables.py", "steps"), ("tables.py", "times"),
-    ("ranks.py", "waits"),  # a rank does
+    ("ranks.py", "waits"),  # "waits" is a verb here
     ("ranks_group.py", "ranks"),  # of jobs of more than 128
     ("ranks.py", "hosts"), ("ranks.py", "ranks"), ("watch.py", "ranks"), ("store.py", "files"),
-    ("outliers.py", "steps"),  # more than one, as the line above asks
+    ("outliers.py", "steps"),  # more than one: the line above tests that
     ("ranks_build.py", "ranks"), ("ranks_notes.py", "groups"),
     ("windows.py", "operators"),  # too many of them
-    ("run_phases.py", "times"),  # more than one, as the line above asks
+    ("run_phases.py", "times"),  # more than one: the line above tests that
     ("progress.py", "steps"),  # per second
-    ("ranks_heard.py", "others"),  # more than one, as the line itself asks
+    ("ranks_heard.py", "others"),  # more than one: the line itself tests that
     ("chapters.py", "times"),  # a ratio
     ("codec.py", "rows"), ("gpu_health.py", "samples"), ("gpu.py", "integers"),
     ("gpu.py", "values"), ("model.py", "rows"), ("operators.py", "values"),
@@ -54,7 +54,7 @@ _NEVER_ONE = frozenset({
 
 
 def templates(source: str) -> Iterator[tuple[ast.expr, str, int]]:
-    """Each value in a template of a text, the text behind it, and its line."""
+    """Yield each value in a template of a text, the text after it, and its line."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             for value, text in zip(node.values, node.values[1:], strict=False):
@@ -63,7 +63,7 @@ def templates(source: str) -> Iterator[tuple[ast.expr, str, int]]:
 
 
 def counts_one(value: ast.expr) -> bool:
-    """Whether a value may be a count of one: no constant, and no text of a share."""
+    """Return whether a value may be a count of one: no constant, and no text of a share."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         return not value.func.id.endswith(("percent", "plural"))
     name = value.id if isinstance(value, ast.Name) else (

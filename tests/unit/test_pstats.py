@@ -1,4 +1,4 @@
-"""The .stats file: cProfile's rules, and what its readers need."""
+"""The .stats file: cProfile's rules, and its readers' needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_s0_08_counts_and_times_are_those_of_a_model_of_cprofile(threads):
 
 
 def test_s0_08_the_model_agrees_with_cprofile_itself():
-    # The model is only worth something if it is right: the same calls, really made.
+    # Check the model itself: make the same calls under the real cProfile.
     def f0(depth):
         if depth:
             f2(depth - 1)
@@ -101,7 +101,7 @@ def test_s0_08_the_model_agrees_with_cprofile_itself():
 
 
 def program():
-    """main -> work x10 -> len x100; main -> fib, which is recursive; all in ms."""
+    """Return main -> work x10 -> len x100; main -> recursive fib; all in ms."""
     fib = Node(py("fib", 20), 4, 4 * MS, [Node(c("len"), 4, 1 * MS)])
     fib = Node(py("fib", 20), 1, 1 * MS, [fib])
     work = Node(py("work", 10), 10, 30 * MS, [Node(c("len"), 100, 10 * MS)])
@@ -157,7 +157,7 @@ def test_s0_08_recursion_is_shown_and_own_times_add_up(stats_file):
     stats = pstats.Stats(stats_file)
     assert stats.total_tt == pytest.approx(0.048)
     assert stats.stats[("prog.py", 20, "fib")][:4] == (1, 5, 0.005, 0.006)
-    # The inner calls of fib are an edge of their own, outermost in that pair.
+    # The inner calls of fib form a separate edge, outermost in that pair.
     assert stats.stats[("prog.py", 20, "fib")][4] == {
         ("prog.py", 1, "main"): (1, 1, 0.001, 0.006),
         ("prog.py", 20, "fib"): (4, 4, 0.004, 0.005),
@@ -237,6 +237,6 @@ def test_the_contract_with_readers_holds(threads, inside, outside):
         assert all(len(edge) == 4 for edge in callers.values())
         assert sum(edge[0] for edge in callers.values()) <= nc
         assert sum(edge[2] for edge in callers.values()) <= tt + 1e-9
-    # What is written is what both kinds of reader read.
+    # Both kinds of reader read the same data.
     data = marshal.dumps(stats)
     assert stats_reader.parse(data, Limits()) == marshal.loads(data) == stats

@@ -1,4 +1,4 @@
-"""Row S1-22: the ranks of a job beside each other, on hand-made runs of known truth."""
+"""Row S1-22: comparing the ranks of a job, on hand-made runs with known truth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEPS = 20
 
 
 def run(rank, world=4, *, steps=STEPS, jitter_ms=0.0, whole_ms=None, meta=(), **sections):
-    """A run of one rank; ``sections`` are ms per step, what they leave is unaccounted."""
+    """Return a run of one rank; ``sections`` are ms per step, the rest is unaccounted."""
     builder = Builder()
     ms = {name.replace("_", "-") if "_" in name else name: v for name, v in sections.items()}
     whole = sum(ms.values()) if whole_ms is None else whole_ms
@@ -57,7 +57,7 @@ def run(rank, world=4, *, steps=STEPS, jitter_ms=0.0, whole_ms=None, meta=(), **
 
 
 def waiting(rank, data=5.0, **fields):
-    """A rank of DDP without a GPU layer: backward takes what is left of 100 ms."""
+    """Return a rank of DDP without a GPU layer: backward takes the rest of 100 ms."""
     return run(rank, data=data, forward=20, backward=70 - data, optimizer=10, **fields)
 
 
@@ -115,7 +115,8 @@ def test_the_ranks_fit_the_terminal(columns):
 
 
 def on_gpu(rank, compute, **fields):
-    """A rank whose GPU computes so many ms of a step of 100 and communicates the rest."""
+    """Return a rank whose GPU computes ``compute`` ms of a step of 100 and communicates the
+    rest."""
     builder_run = waiting(rank, **fields)
     communication = round((90 - compute) * MS) * STEPS
     span = timeline(
@@ -291,7 +292,7 @@ def test_what_is_no_ranks_file_is_refused(saved, tmp_path):
         merge([tmp_path / "y.fprof"])
     with pytest.raises(FileNotFoundError):
         merge([tmp_path / "z.fprof"])
-    # A list of those that are missing would fill the memory.
+    # A list of the missing ranks would fill the memory.
     for meta in ({"rank": 0, "world_size": 2**53}, {"rank": 10**7}):
         with pytest.raises(LoadError, match="expected at most 1000000 ranks"):
             merge([saved(replaced(waiting(0), meta=meta), "huge.fprof")])
@@ -312,7 +313,7 @@ def test_p8_a_thousand_ranks_take_little_memory(saved, monkeypatch):
     runs = iter(range(1000))
 
     def run_of(snapshot, path, **options):
-        # The same file, as of another rank: its reading and building are the real ones.
+        # The same file for another rank; reading and building are real.
         return rank_run(
             replaced(snapshot, meta={**snapshot.meta, "rank": next(runs)}), path, **options
         )
@@ -356,7 +357,7 @@ def test_s1_22_unequal_ranks_are_a_finding_and_equal_ones_are_not(late):
 
 
 def hot(late_rank=2, **devices):
-    """Four ranks, of which one is late on the GPU; ``devices``: health by rank."""
+    """Return four ranks, one of them late on the GPU; ``devices``: health by rank."""
 
     def made(rank):
         computing = on_gpu(rank, 80 if rank == late_rank else 40)
@@ -382,7 +383,7 @@ def test_s1_22_the_table_has_temperature_clock_and_throttling_of_each_rank():
     assert cells[3] == ["n/a"] * 4
     assert "SM clock MHz" in made.to_markdown()
     assert json.loads(made.to_json())["rows"][1]["gpu_temperature_max_c"] == 91
-    # Nowhere else is there an empty column.
+    # Other reports have no empty column.
     assert "SM clock" not in ranks(*(on_gpu(r, 40) for r in range(2))).to_text()
 
 
@@ -409,7 +410,7 @@ def test_s1_22_a_late_rank_with_a_hot_gpu_is_told_so_in_the_finding():
     )
     assert made.finding.evidence == (made.straggler.text, text)
     assert text in made.notes
-    # It is late for another reason than the hot one, which is told all the same.
+    # It is late for another reason than heat; the report names the hot rank anyway.
     other = hot(r1=sick)
     assert other.finding.evidence == (other.straggler.text,)
     assert any("GPU of rank 1 is worse" in note for note in other.notes)
@@ -442,7 +443,7 @@ def test_ranks_are_saved_by_suffix_and_shown_in_notebooks(late, tmp_path):
         assert (tmp_path / f"ranks{suffix}").read_text() == text
     with pytest.raises(ValueError, match=r"cannot tell the format of 'ranks.csv'; use one of: "):
         late.save(tmp_path / "ranks.csv")
-    # Elsewhere these suffixes are traces and flame graphs, which ranks have not.
+    # Elsewhere these suffixes mean traces and flame graphs, which ranks do not have.
     for name in ("x.trace.json", "x_trace.json", "x.speedscope.json"):
         with pytest.raises(ValueError, match="cannot tell the format"):
             late.save(tmp_path / name)

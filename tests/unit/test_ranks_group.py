@@ -1,4 +1,4 @@
-"""Jobs of many ranks: groups of windows, merged along any tree, which rank 0 judges."""
+"""Jobs of many ranks: groups of windows, merged along any tree and judged by rank 0."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZE = 8
 
 
 class Store:
-    """Values in memory; counts what is read at a time."""
+    """Values in memory; counts the values read at a time."""
 
     def __init__(self):
         self.values, self.most = {}, 0
@@ -87,7 +87,7 @@ class Job:
         return replace(window, **self.changes.get(rank, {}))
 
     def tick(self, blocks=12):
-        """Five seconds of steps; returns what rank 0 says."""
+        """Run five seconds of steps; return rank 0's verdicts."""
         self.make(blocks)
         self.beat, self.now = self.beat + 1, self.now + 5.0
         for rank in set(range(self.world)) - self.dead:

@@ -1,4 +1,4 @@
-"""How late each rank is over the course of a job: figures, and the picture of them."""
+"""How late each rank is in the course of a job: figures and their picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_cell_is_the_mean_lateness_of_a_rank_in_its_steps(made):
     assert (heat.firsts[0], heat.last) == (FIRST, FIRST + 239)
     assert heat.size == math.ceil(240 / COLUMNS)
     runs = [rank_run(snapshot, f"{i}.fprof") for i, snapshot in enumerate(made)]
-    works = []  # own work by the definition: the step without what the engine waited
+    works = []  # own work by definition: the step without the engine's waits
     for run in runs:
         steps = run.steps
         works.append([w - e for w, e in zip(steps.wall, steps.autograd, strict=True)])

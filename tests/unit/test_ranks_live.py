@@ -1,5 +1,5 @@
-"""Ranks judged while the job runs, by made-up windows: who is told, when, and how seldom for
-nothing."""
+"""Judging ranks while the job runs, with artificial windows: the reported rank, the delay, and
+false alarms."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def nothing(rank, step):
 
 
 class Job:
-    """Ranks that wait in backward for the last one, as their windows and rank 0 see them.
+    """Ranks that wait in backward for the last one, as in their windows and in rank 0.
 
-    ``late`` is ms by rank and step, added to the section ``where``; ``noise`` is the part
-    of a section by which it varies from rank to rank, ``shared`` that of all alike.
+    ``late`` is ms by rank and step, added to the section ``where``; ``noise`` is the relative
+    variation of a section from rank to rank, ``shared`` the common variation of all ranks.
     """
 
     def __init__(self, world=4, *, late=nothing, where="data", noise=0.02, shared=0.1, seed=1):
@@ -70,7 +70,7 @@ class Job:
         return longest / 1000
 
     def tick(self):
-        """Five seconds of steps, then what each rank publishes; returns what rank 0 says."""
+        """Run five seconds of steps, publish each rank's window, return rank 0's verdicts."""
         until = self.now + TICK_S
         while self.now < until:
             self.now += self.make_step()
@@ -142,7 +142,7 @@ def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(
     assert "data, decode (dataset.py:31) +9.00 ms; this costs the job up to " in line
     since = int(line.split("since about step ")[1].split(":")[0])
     assert abs(since - 1240) <= 2 * job.size
-    assert job.run(12) == [line]  # and nothing more is said
+    assert job.run(12) == [line]  # and no further verdict
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "(rest)"])
@@ -171,7 +171,7 @@ def test_healthy_ranks_are_never_told_in_hundreds_of_windows(world, noise):
 
 @pytest.mark.slow
 def test_less_than_one_healthy_window_in_a_thousand_is_told():
-    # Noise of 30 % in each section of each rank, and pauses now and then on any rank.
+    # Noise of 30 % in each section of each rank, and occasional pauses on any rank.
     judged = begun = 0
     for seed in range(20):
         pauses = random.Random(seed)
@@ -198,7 +198,7 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
         window = decode(value(rank))
         if rank == 0:
             return encode(replace(window, between={"checkpoint": us}))
-        rows = {  # the wall time, and the engine that waits for other ranks
+        rows = {  # wall time, and the engine's waits for other ranks
             start: (row[0] + us, row[1], row[2] + us, *row[3:])
             for start, row in window.blocks.items()
         }
@@ -256,7 +256,7 @@ def test_a_late_rank_is_not_over_because_another_is_later_which_is_told_too():
 
 
 def test_two_ranks_that_are_later_than_each_other_in_turns_are_told():
-    # Each is late in every window, but the latest of a window is now one, now the other.
+    # Both are late in every window; the latest one alternates.
     def late(rank, step):
         return {1: 3.0 + (step // 100) % 2, 2: 4.0 - (step // 100) % 2}.get(rank, 0.0)
 
@@ -440,7 +440,7 @@ def test_a_rank_whose_window_lacks_the_column_of_the_verdict_has_no_own_work():
 
 
 def hang(job, *, rank, seconds, silent=False):
-    """Let no step end: ``rank`` stands, the others wait; ``silent``: it is not heard."""
+    """Let no step end: ``rank`` hangs, the others wait; ``silent``: it publishes nothing."""
     said = []
     for _ in range(round(seconds / TICK_S)):
         job.now += TICK_S

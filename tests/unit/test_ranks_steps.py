@@ -1,4 +1,4 @@
-"""Who is late, by single steps: windows, turns, hangs, healthy ranks, what is not known."""
+"""Finding late ranks by single steps: windows, turns, hangs, healthy ranks, unknown data."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def nothing(rank, step):
 
 
 def job(world=4, steps=STEPS, *, seed=1, data=nothing, backward=nothing, rest=nothing, **options):
-    """Ranks that wait in backward for the last one; delays are ms by rank and step."""
+    """Return ranks that wait in backward for the last one; delays are ms by rank and step."""
     noise = random.Random(seed)
     works = []  # per step and rank: data, forward, backward in Python, outside of sections
     for step in range(steps):
-        shared = noise.gauss(1.0, 0.2)  # a busy machine is busy for all
+        shared = noise.gauss(1.0, 0.2)  # a busy machine affects all ranks
         works.append(
             [
                 (
@@ -107,7 +107,7 @@ def on(rank, ms, first=0, last=10**9):
 @pytest.mark.parametrize("world", [2, 4, 8])
 @pytest.mark.parametrize("where", ["data", "backward", "rest"])
 def test_a_delay_of_5_percent_is_found_with_section_and_function(world, where):
-    # Steps vary by 20 %, all ranks alike: without pairs nothing would be seen.
+    # Steps vary by 20 %, all ranks alike: only pairs show the difference.
     made = judged(job(world, **{where: on(1, 1.0)}))
     late = made.straggler
     assert late is not None
@@ -158,7 +158,7 @@ def test_healthy_ranks_are_told_to_be_healthy(seed, world):
 @pytest.mark.parametrize("steps", [2, 3, 5, 12, 20, 30, 40])
 @pytest.mark.parametrize("world", [2, 8])
 def test_equal_ranks_are_called_late_as_seldom_as_stated(world, steps):
-    """One job of 2000: with 800 jobs three are above what chance gives in 99.9 % of runs."""
+    """One job of 2000: by chance, 800 jobs have at most three in 99.9 % of runs."""
     source = random.Random(100 * world + steps)
     alarms = 0
     for _ in range(800):
@@ -175,7 +175,7 @@ def test_a_window_of_steps_is_told():
     made = judged(job(steps=200, data=on(2, 5.0, 50, 80)))
     late = made.straggler
     assert (late.rank, late.section) == (2, "data")
-    # Steps are counted from the first of the run; the first three were left out.
+    # Steps count from the first of the run; the first three were left out.
     assert late.period.first == pytest.approx(53, abs=2)
     assert late.period.last == pytest.approx(83, abs=2)
     assert late.period.late_ms == pytest.approx(5.0, abs=0.6)
@@ -198,7 +198,7 @@ def test_ranks_that_are_late_in_turns_are_all_named():
 
 
 def with_phase(made, name, ms, times, *, waited_ms=0.0):
-    """The same rank with a phase of its run in which ``save`` writes; with longer steps."""
+    """Return the same rank with a phase in which ``save`` writes, and with longer steps."""
     number = RUN_PHASES.index(name)
     tree, keys = made.threads[0], (*made.keys, py("save", 50, "train.py"), method("write"))
     nodes, at = tree.nodes, len(tree.nodes)
@@ -244,7 +244,7 @@ def test_work_between_steps_for_which_the_others_wait_is_told(world, phase):
 
 
 def test_work_between_steps_for_which_nobody_waits_is_not_told():
-    """Rank 0 saves when the others have ended, or all save alike."""
+    """Rank 0 saves after the others have ended, or all ranks save alike."""
     alone = judged([with_phase(job(2)[0], "checkpoint", 500.0, 10), job(2)[1]])
     alike = judged([with_phase(made, "checkpoint", 500.0, 10) for made in job(2)])
     assert alone.between is alike.between is None
@@ -296,7 +296,7 @@ def test_random_jitter_is_no_straggler_but_its_cost_is_told():
 @pytest.mark.parametrize("world", [2, 4, 8])
 @pytest.mark.parametrize("seed", range(8))
 def test_ranks_that_have_pauses_alike_are_healthy(world, seed):
-    # Each is above the median of the others in the mean: pauses are seldom.
+    # Each rank's mean is above the median of the others: pauses are rare.
     noise = random.Random(seed)
     pauses = [[20.0 * (noise.random() < 0.05) for _ in range(world)] for _ in range(400)]
     made = judged(job(world, steps=400, seed=seed, rest=lambda rank, step: pauses[step][rank]))
@@ -378,7 +378,7 @@ def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():
         "Rank 2 is late: its training thread uses a CPU for 20.0 ms per step, those of the others "
         "for 16.0 ms (median), and the difference is in what torch computes in backward."
     )
-    # Who computes more and waits less otherwise is as late as the others.
+    # A rank that computes 4 ms more, but waits 4 ms less for data, is no later than the others.
     ranks = job(4, data=on(2, -4.0))
     for made in ranks:
         ms = 20 if made.meta["rank"] == 2 else 16
@@ -460,7 +460,7 @@ def test_files_of_another_job_are_left_out(saved):
         assert [reason for _, reason in made.skipped] == [
             "it belongs to another job, which began earlier"
         ]
-    # Without a job's id: one was over before the other began.
+    # Without a job's id: one job ended before the other began.
     old = [saved(s, f"old{s.meta['rank']}.fprof")
            for s in job(2, data=on(0, 9.0), meta=of(None, 1000 * second))]  # fmt: skip
     assert merge([*old, *new]).straggler.rank == 1
@@ -485,7 +485,7 @@ def test_ranks_are_of_one_job_unless_something_that_both_know_differs(saved, one
     ]
     report = merge(paths)
     assert len(report.rows) == (1 if apart else 2)
-    # When they began is not known.
+    # Their begin is unknown.
     assert [why for _, why in report.skipped] == ["it belongs to another job"] * apart
 
 

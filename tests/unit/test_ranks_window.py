@@ -1,4 +1,4 @@
-"""What ranks publish: small whatever the names and times, and read without trust."""
+"""The values that ranks publish: small for any names and times, and read without trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says: sections, steps, loaders, threads, notes."""
+"""The content of a report: sections, steps, loaders, threads, notes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 
 def training_run():
-    """Ten steps, three of them warm-up, with two threads and two loaders."""
+    """Return ten steps, three of them warm-up, with two threads and two loaders."""
     builder = Builder()
     data = Node(section("data"), 10, 10 * MS, [Node(py("collate", 5, "/x/data.py"), 40, 40 * MS)])
     attention = Node(py("forward", 30, "/x/model.py", "Attention.forward"), 10, 60 * MS)
@@ -199,7 +199,7 @@ def test_recursion_of_a_section_counts_its_time_once():
 
 
 def test_functions_in_no_section_are_those_of_the_row_unaccounted():
-    """The step table has the row, so a reader asks for it by its name."""
+    """The step table has this row, so a reader requests it by its name."""
     rollout = calls(py("rollout", 40, "/x/rl.py"), 20, 1, calls(py("reset", 3, "/x/env.py"), 5))
     inner = calls(py("net", 9, "/x/net.py"), 10)
     made = run({"forward": 30, "backward": 30}, inside={"": [rollout], "forward": [inner]})

@@ -1,4 +1,4 @@
-"""What the report says of loaders, on hand-made snapshots."""
+"""Loaders in the report, on hand-made snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP_MS = 30
 
 
 def workers(count: int = 4, load_ms: int = 180, **changes) -> WorkerStats:
-    """Workers of a loop that waits for nine of ten batches."""
+    """Return workers of a loop that waits for nine of ten batches."""
     values = {
         "prefetch": 2,
         "batch_size": 8,
@@ -50,7 +50,7 @@ def workers(count: int = 4, load_ms: int = 180, **changes) -> WorkerStats:
 
 
 def run(stats: WorkerStats | None, batches: int = BATCHES, step_ms: int = STEP_MS, **changes):
-    """A snapshot of a loop whose step takes ``step_ms`` besides 15 ms of data."""
+    """Return a snapshot of a loop whose step takes ``step_ms`` besides 15 ms of data."""
     loader = LoaderStats(
         "main", "train", batches, {"data": (batches, 15 * MS * batches)}, workers=stats
     )
@@ -113,7 +113,7 @@ def test_a_loop_that_does_not_wait_gets_no_advice() -> None:
 def test_a_validation_loader_or_a_run_without_steps_gets_no_advice() -> None:
     assert row(run(workers(), split="val")).needed is None
     assert row(replace(run(workers()), steps=Steps())).step_ms is None
-    # More loading than there was time for: a file that was made up.
+    # More loading than time: an invalid file.
     assert row(run(workers(), step_ms=-1)).step_ms is None
 
 
@@ -249,7 +249,7 @@ def test_files_from_before_receiving_was_timed_are_read() -> None:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_f47_a_hook_that_cost_all_there_was_breaks_no_report(inside: bool) -> None:
-    """Calibrated costs may be more than the functions beside the loading took."""
+    """Calibrated costs may exceed the time of the functions beside the loading."""
     small = Node(py("small", 1), 1000, 1 * MS)
     data = Node(section("data"), 40, 600 * MS, [small] if inside else [])
     made = tree(data, *([] if inside else [small]), calibration=cost(python=(5000, 5000)))

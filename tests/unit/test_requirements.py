@@ -1,4 +1,4 @@
-"""The page of requirements names the tests that there are."""
+"""The page of requirements names the existing tests."""
 
 from __future__ import annotations
 

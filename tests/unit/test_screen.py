@@ -1,4 +1,4 @@
-"""One screen: no wider than it may be, figures that are read, only what there is to say."""
+"""One screen: width, readable figures, and no empty statements."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_differences_have_a_sign_and_three_digits() -> None:
 
 
 def test_figures_are_formatted_in_one_module() -> None:
-    """Except where somebody else's format is imitated, no other module picks decimals."""
+    """Only report/figures.py chooses decimals; some modules imitate a foreign format."""
     own = re.compile(r":\+?\.\d[f%]\} ?(?:%|[KMG]i?B|ms\b)|:\.\d%\}|/ \(1 << [23]0\):")
     imitated = {"session/output/periodic.py", "session/gpu/memory.py", "cli/demo.py"}
     package = Path(fastprof.__file__).parent
@@ -113,7 +113,7 @@ def test_sentences_are_shown_whole_or_not_at_all() -> None:
         "- Read one value, not each of", "  1.5 million. Add up metrics.",
     ]  # fmt: skip
     assert " ".join(whole_sentences(text, 30, 9)) == text
-    # The first one needs more lines than there are.
+    # The first sentence needs more lines than available.
     assert whole_sentences(text, 20, 1) == ["Read one value, not", "each of 1.5 million."]
 
 
@@ -231,7 +231,7 @@ def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.Monke
         assert max(map(len, stream.getvalue().splitlines())) <= widest
 
 
-# ---- what it says
+# ---- content
 
 
 def test_the_headline_says_what_ran_and_what_its_steps_took() -> None:
@@ -257,7 +257,7 @@ def test_a_healthy_run_says_how_much_was_checked() -> None:
 
 
 def test_a_large_part_of_the_steps_that_is_no_finding_is_on_the_screen() -> None:
-    """A program that others keep off the CPUs has no finding, and half of its time is lost."""
+    """A program that others keep off the CPUs has no finding, but loses half of its time."""
     made = run()
     waits = made.steps.sum_ns // 2
     split = (("compute", made.steps.sum_ns - waits), ("cpu_wait", waits))
@@ -326,9 +326,9 @@ def test_what_the_run_did_beside_its_steps_is_one_line() -> None:
 
 
 def test_a_run_without_steps_has_no_set_up_and_says_how_steps_are_made() -> None:
-    """A program that imports no torch, as a loop over numpy's arrays, has no optimizer."""
+    """A program without torch, such as a loop over numpy's arrays, has no optimizer."""
     with fastprof.Profiler(functions=True) as prof:
-        prof.enter_phase("steps")  # as ``fastprof run`` does at the end
+        prof.enter_phase("steps")  # like ``fastprof run`` at the end
         sum(range(10))
         prof.enter_phase("validation")
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The GPU's and the memory's part of a saved run: exact both ways, and checked."""
+"""The GPU's and the memory's part of a saved run: exact in both directions, and checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from unit.snapshots import (
 
 
 def gpu_run() -> Snapshot:
-    """Two threads; every field of both parts has a value that stands out."""
+    """Return two threads; every field of both parts has a distinctive value."""
     builder = Builder()
     forward = Node(section("forward"), 3, 40 * MS, [Node(py("model"), 3, 20 * MS)])
     builder.thread(Node(py("train"), 1, 5 * MS, [forward]))

@@ -1,4 +1,4 @@
-"""The operators' part of a saved run: exact both ways, and checked."""
+"""The operators' part of a saved run: exact in both directions, and checked."""
 
 from __future__ import annotations
 

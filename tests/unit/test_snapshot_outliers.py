@@ -1,4 +1,4 @@
-"""The slowest steps' part of a saved run: exact both ways, and checked."""
+"""The slowest steps' part of a saved run: exact in both directions, and checked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What speedscope itself makes of our files; skipped where it is not installed.
+"""Our files in speedscope itself; skipped if it is not installed.
 
-It is a page that runs in a browser: of ``npm install -g speedscope``, or as perf8 ships it
-(``pip install --no-deps perf8``).  What it has read it can save in its own format, which is
-how we see it.
+speedscope is a page for a browser, from ``npm install -g speedscope`` or from perf8 (``pip install
+--no-deps perf8``).  The tests read the data that it saves in its own format.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from unit.trace_runs import back_to_back
 
 pytestmark = pytest.mark.slow
 
-#: Keeps what is saved, instead of downloading it.
+#: Keeps the saved file instead of downloading it.
 _KEEP = """
 URL.createObjectURL = (blob) => { window.saved = blob; return ""; };
 HTMLAnchorElement.prototype.click = () => {};
@@ -44,12 +43,12 @@ _SAVE = "window.dispatchEvent(new KeyboardEvent('keydown', {key: 's', ctrlKey: t
 
 _FAILED = "document.body?.innerText.includes('Something went wrong')"
 
-#: A report under a suffix in speedscope: its file of it.
+#: Opens a report with a suffix in speedscope; returns the file that speedscope saves.
 Read = Callable[[Report, str], dict[str, Any]]
 
 
 def find_speedscope() -> Path | None:
-    """The folder of its page."""
+    """Return the folder of its page."""
     folders = []
     command = shutil.which("speedscope")
     if command is not None:
@@ -69,7 +68,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     files: dict[str, bytes] = {}
     with serve(pages, files) as address, browser() as page:
         page.call("Page.addScriptToEvaluateOnNewDocument", source=_KEEP)
-        # A style sheet that cannot be had would hold the page up.
+        # An unreachable style sheet would delay the page.
         page.call("Network.setBlockedURLs", urls=["*fonts.googleapis.com*"])
 
         def read(report: Report, suffix: str) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
 
 
 def stacks(file: dict[str, Any]) -> dict[tuple[str, ...], int]:
-    """Weights by stack, of all profiles together."""
+    """Return weights by stack, over all profiles."""
     total: Counter[tuple[str, ...]] = Counter()
     for profile in file["profiles"]:
         total.update(replay_events(profile, file["shared"]["frames"]))
@@ -99,7 +98,7 @@ def stacks(file: dict[str, Any]) -> dict[tuple[str, ...], int]:
 
 
 def hostile_run() -> Snapshot:
-    """Functions and sections with every name."""
+    """Return functions and sections with every hostile name."""
     nodes = [
         Node(py(name, i, file=name), 1, 1000, [Node(section(name), 1, 10)])
         for i, name in enumerate(NAMES.values(), 1)
@@ -149,7 +148,7 @@ def test_a_callgrind_file_has_a_profile_of_each_cost(read: Read) -> None:
 def test_f43_hostile_names_change_no_total(read: Read, suffix: str) -> None:
     found = stacks(read(build_report(hostile_run()), suffix))
     assert sum(found.values()) == 1010 * len(NAMES)
-    # Each stands beside the others, behind the thread.
+    # The names stand beside each other, below the thread.
     assert {len(path) for path in found} == {2, 3}
     assert len(found) == 2 * len(NAMES)
 
@@ -181,7 +180,7 @@ def test_a_trace_has_a_profile_of_each_track(
 
 
 def written(events: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
-    """When each begins after the first and ends, ns, and what speedscope calls it."""
+    """Return (begin, end, name in speedscope) of each event, in ns after the first."""
     first = min(e["ts"] for e in events)
     return sorted(
         (round((e["ts"] - first) * 1000), round((e["ts"] + e["dur"] - first) * 1000), titled(e))

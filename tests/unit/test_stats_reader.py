@@ -118,7 +118,7 @@ print("survived", good)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_f47_damaged_files_give_a_valueerror_or_a_valid_table(tmp_path, seed):
-    # Small enough that most bytes matter.
+    # A small file, so that most bytes matter.
     path = tmp_path / "in.stats"
     if seed:
         build_report(snapshot_with("f" * seed)).save(path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fastprof.capture.split import ORDER, make_split
 from fastprof.errors import SnapshotError
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot import Snapshot, StepRow, Steps
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.report import all_tables
@@ -59,7 +60,7 @@ def test_whatever_was_measured_the_kinds_add_up(kinds, rest, steps, sum_ns):
 def test_what_is_left_is_computing():
     made = spent(data=200, lock=30, io=20, gc=50, gpu_wait=100, cpu_ns=400, covered_cpu_ns=60)
     split = dict(make_split(made, 10, 1000).rows)
-    # Off the CPU for 600, of which 140 in data and 150 waiting.
+    # Off the CPU for 600: 140 in data and 150 waiting.
     assert split == {"compute": 290, "data": 200, "lock": 30, "io": 20, "gc": 50,
                      "gpu_wait": 100, "communication": 0, "cpu_wait": 0, "other": 310}  # fmt: skip
     assert split["compute"] == 400 - 60 - 50
@@ -189,12 +190,12 @@ def test_the_largest_kind_comes_first_with_the_places_of_the_program():
     assert data.places == (("data", 2 * MS),)
     assert data.share == pytest.approx(0.3)
     assert data.mean_ms == pytest.approx(1.5)
-    # More than the whole kind cannot have been in one place.
+    # One place cannot have more time than the whole kind.
     assert lock.places == (("acquire in train train.py:40", MS),)
 
 
 def test_a_function_that_stands_in_for_another_is_no_place():
-    """fastprof's wrapper was the caller where it is installed beside other packages."""
+    """fastprof's wrapper was the caller if it was installed beside other packages."""
     builder = Builder()
     packages = "/usr/lib/python3.12/site-packages/"
     wrapper = py(
@@ -229,13 +230,41 @@ def test_waits_for_the_gpu_are_named_by_their_lines():
 def test_time_off_the_cpu_that_must_have_been_in_backward_is_named(
     engine, cpu_wait, name, at_least
 ):
-    """A rank that waited for another one was off the CPU for an unknown reason."""
+    """A rank that waited for another one seemed off the CPU for an unknown reason."""
     rest = (("compute", 5 * MS - cpu_wait), ("other", 5 * MS), ("cpu_wait", cpu_wait))
     series = StepSeries(3, (0, 4 * MS), (4 * MS, 6 * MS), (), (MS, 2 * MS), autograd_ns=engine)
     report = build_report(run(series=series, split=rest, split_places=()))
     row = next(row for row in report.steps.split if row.name == "other")
     assert row.places == ((("backward (at least)", at_least),) if at_least else ())
     assert row_name(row) == name
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "at_least"),
+    [
+        # 5 of 8 ms of backward were off the CPU, of which 1 ms may have been in its functions.
+        (80 * MS, 30 * MS, 4 * MS),
+        (80 * MS, 80 * MS, 2 * MS),
+        (0, 0, 2 * MS),
+        (-1, "3", 2 * MS),
+        (30 * MS, 80 * MS, 2 * MS),
+    ],
+)
+def test_readings_of_the_cpu_time_in_backward_tell_more_of_it(wall, cpu, at_least):
+    rest = (("compute", 5 * MS), ("other", 5 * MS))
+    engine = (3 * MS, 4 * MS)
+    series = StepSeries(3, (0, 4 * MS), (4 * MS, 6 * MS), (), (2 * MS, 3 * MS), autograd_ns=engine)
+    made = run(series=series, split=rest, split_places=())
+    key = len(made.keys)
+    rows = (StepRow(key, 2, 8 * MS),)
+    made = replace(
+        made,
+        keys=(*made.keys, section("backward")),
+        steps=replace(made.steps, rows=rows),
+        meta={**made.meta, "backward_ns": wall, "backward_cpu_ns": cpu},
+    )
+    row = next(row for row in build_report(made).steps.split if row.name == "other")
+    assert dict(row.places) == {"backward (at least)": at_least}
 
 
 def test_the_table_says_what_is_not_known():

@@ -62,5 +62,5 @@ def test_s1_17_the_targets_table_has_the_same_figures():
     assert printed["Forward pass"] == f"{target_of('forward').text} %"
     assert printed["Backward pass"] == f"{target_of('backward').text} %"
     assert printed["Data loading"] == f"{target_of('data').text} %"
-    # The guide's targets table has the upper limit alone.
+    # The guide's table of targets has only the upper limit.
     assert printed["Optimizer"] == f"<{target_of('optimizer').text.split('-')[1]} %"

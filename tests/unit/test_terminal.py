@@ -1,4 +1,4 @@
-"""Tables on a terminal: drawn where all of them fit, else plain; never cut."""
+"""Tables on a terminal: drawn if all of them fit, else plain; never cut."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_rich_draws_the_tables_where_all_of_them_fit(monkeypatch: pytest.MonkeyP
 
 
 def test_tables_of_one_report_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some drawn and some plain, as their width goes, looks like two programs' output."""
+    """A mix of drawn and plain tables would look like the output of two programs."""
     monkeypatch.setenv("TERM", "xterm")
     for columns in range(60, 200, 20):
         monkeypatch.setenv("COLUMNS", str(columns))

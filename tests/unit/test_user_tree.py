@@ -1,4 +1,4 @@
-"""The program's own functions as a tree: whose time is whose."""
+"""The program's own functions as a tree, and the owners of time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_time_of_a_library_is_its_callers_and_it_is_named() -> None:
     )  # fmt: skip
     (train,) = rows(made).values()
     assert (train.own_ms, train.total_ms, train.share) == (2, 15, 1)
-    # What is private names nothing as long as something public follows.
+    # A private function is not named if a public one follows.
     assert dict(train.below) == {"Linear.forward": 7, "Tensor.backward": 5, "_call_impl": 1}
 
 
@@ -61,7 +61,7 @@ def test_a_function_of_the_program_below_a_library_stands_below_its_caller() -> 
 
 
 def trainer(name: str, *children: Node, ms: int = 0) -> Node:
-    """A method of a trainer of a library, with milliseconds in its own code."""
+    """Return a method of a library's trainer, with ``ms`` in its own code."""
     site = SITE.replace("torch/nn/modules/module", "transformers/trainer")
     return Node(py(name, 1, site, f"Trainer.{name}"), 1, ms * MS, list(children))
 
@@ -93,7 +93,7 @@ def test_a_part_that_leads_to_one_place_has_the_name_by_which_its_library_was_en
 
 
 def test_functions_in_c_are_no_parts_of_what_is_taken_apart() -> None:
-    """Lightning's run_backward is what a reader knows as Tensor.backward."""
+    """Readers know Lightning's run_backward as Tensor.backward."""
     run_backward = Node(c("torch._C._EngineBase.run_backward"), 1, 20 * MS)
     backward = Node(torch("backward", "Tensor.backward"), 1, 9 * MS, [run_backward])
     step = trainer("step", backward, Node(torch("step", "Adam.step"), 1, 10 * MS))
@@ -166,7 +166,7 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
 
 
 def test_the_sleep_of_another_thread_is_a_wait() -> None:
-    """The thread that draws a progress bar was at the top of the table."""
+    """The thread of a progress bar was at the top of the table."""
     sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
     made = (
         Builder()
@@ -200,7 +200,7 @@ def test_names_are_those_that_a_reader_knows(key: Key, name: str) -> None:
 
 
 def after_the_loop(ms: float) -> Snapshot:
-    """Forty steps of 100 ms, and ``ms`` that follow the last one without anybody telling."""
+    """Return forty steps of 100 ms, and ``ms`` after the last one without a mark."""
     functions = [
         Node(py("get_batch", 9, "/x/train.py"), 1, 30 * MS),
         Node(py("write_results", 50, "/x/train.py"), 1, round(ms / STEPS * MS)),
@@ -222,7 +222,7 @@ def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
     assert lines[0].startswith("your functions ")
     assert "12.0 s of them belong to no completed step" in "\n".join(lines)
     assert report.notes[0].startswith("12.0 s belong to no completed step")
-    # It may have been in the time that is in no section of the steps, or not: nobody is blamed.
+    # It may have run outside of all sections of steps, or not: no function is blamed.
     hot = Facts(report).hot_outside
     assert hot is None
 
@@ -234,7 +234,7 @@ def test_functions_of_another_phase_have_it_in_their_title() -> None:
 
 
 def test_imports_are_a_part_by_that_name() -> None:
-    """Below a library's function that imports when it is first called, too."""
+    """Also below a library's function that imports at its first call."""
 
     def imports(*inside: Node) -> Node:
         return Node(py("_find_and_load", 1, "<frozen importlib._bootstrap>"), 1, MS, [*inside])

@@ -1,4 +1,4 @@
-"""Saved runs are read where the extension cannot be loaded; what records says why it cannot."""
+"""Without the extension saved runs can be read, and recording raises an error with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fastprof import profile_section
 from helpers import ChildResult, run_child
 
-#: The arguments after the first are those of the command.
+#: The arguments after the first are the command's arguments.
 COMMAND = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -25,7 +25,7 @@ CPROFILES = COMMAND.replace("import main", "import main_of_module as main")
 
 @pytest.fixture
 def without(tmp_path: Path) -> Path:
-    """A folder with the package and no extension."""
+    """Return a folder with the package and no extension."""
     shutil.copytree(
         Path(fastprof.__file__).parent,
         tmp_path / "elsewhere" / "fastprof",
@@ -36,7 +36,7 @@ def without(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A folder with two runs, ranks 0 and 1 of a job."""
+    """Return a folder with two runs, ranks 0 and 1 of a job."""
     for rank in range(2):
         with fastprof.Profiler(functions=True, rank=rank) as profiler:
             for batch in profiler.loader([[1], [2]] * 8, name="main"):
@@ -48,7 +48,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def child(code: str, package: Path, *arguments: object, **options: object) -> ChildResult:
-    # -S: another installed fastprof is out of the way, with all other packages.
+    # -S hides another installed fastprof, with all other packages.
     return run_child(code, str(package), *map(str, arguments), options=["-S"], **options)  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ except ImportError as error:
 
 
 def why(package: Path, before: str = "") -> str:
-    """What somebody reads who uses a name of the recorder."""
+    """Return the error message for using a name of the recorder."""
     code = f"import sys\nsys.path.insert(0, sys.argv[1])\n{before}\nimport fastprof\n{USE}"
     (line,) = child(code, package).check().stdout.splitlines()
     return line

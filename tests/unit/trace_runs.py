@@ -1,4 +1,4 @@
-"""A trace with what real ones have and small ones do not: moments that are equal."""
+"""A trace with equal moments, which real traces have and small ones do not."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _START = 1_234_567
 
 
 def back_to_back(steps: int = 60, seed: int = 1) -> Snapshot:
-    """Steps, events and kernels whose ends are the beginnings of others, or other ends.
+    """Return steps, events and kernels whose ends equal the begins or ends of others.
 
-    Steps always follow each other so; events do where a window cut them, kernels where the
-    device's clock is coarse.  No moment is a whole number of microseconds.
+    This always holds for steps, for events at the edge of a window, and for kernels if the device's
+    clock is coarse.  No moment is a whole number of microseconds.
     """
     numbers = random.Random(seed)
     events: list[tuple[int, int, int]] = []

@@ -26,6 +26,8 @@ _FUNCTIONS = 20
 _WORTH = 0.05
 #: ... and a function below this share is not listed.
 _LISTED = 0.01
+#: If functions exceed their section by this share of its excess, the rest of it took less.
+_LESS = 0.02
 #: If a tree's time differs by more from that of the measured steps, it covers other time too.
 _STEPS_ONLY = 1.2
 _NAMED = 3
@@ -396,11 +398,15 @@ def _sentences(
         if section.excess_ms < _WORTH * excess:
             continue
         inside = "" if section.name == OUTSIDE else section.name
-        named = [
-            _excess_text(row)
+        rows = [
+            row
             for row in functions
             if row.section == inside and row.excess_ms >= _WORTH * excess and not by_chance
         ][:_NAMED]
+        named = [_excess_text(row) for row in rows]
+        less = sum(row.excess_ms for row in rows) - section.excess_ms
+        if rows and less > _LESS * section.excess_ms:  # or a part would exceed the whole
+            named[-1] += f", the rest of it -{duration(less)}"
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)

@@ -25,7 +25,21 @@ def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
     Args:
         runs: the ranks of a job.
     """
-    found = [one for run in runs for one in _of(run, runs)] if len(runs) > 1 else []
+    steps = [run.row.step_ms for run in runs if run.row.step_ms]
+    phases = {phase for run in runs for phase in run.between}
+    if len(runs) < 2 or not steps or not phases:
+        return None
+    # Most ranks have as much of a phase as the median: only the rest is compared with the others.
+    usual = {phase: median([_ms(run.between, phase) for run in runs]) for phase in phases}
+    least_ms = _LEAST * min(steps) / 2  # of two ranks the median is half of the difference
+    found = [
+        one
+        for run in runs
+        if any(
+            _ms(run.between, phase) - usual[phase] >= least_ms * run.row.steps for phase in phases
+        )
+        for one in _of(run, runs)
+    ]
     return max(found, key=lambda one: one.wait_ms, default=None)
 
 

@@ -130,9 +130,11 @@ def _off_cpu_in_backward(snapshot: Snapshot) -> int:
 
     The engine waits in C++ (for the other ranks' gradients, for its threads), where no function
     shows it.  If a step was off the CPU for longer than it was outside of the engine, the rest was
-    inside.  Waits for a CPU are left out: all of them may have been there.
+    inside.  Waits for a CPU are left out: all of them may have been there.  Automatic sections
+    also read the CPU time around backward, which raises this bound.
     """
-    series = snapshot.steps.series
+    steps = snapshot.steps
+    series = steps.series
     columns = series.wall_ns, series.cpu_ns, series.autograd_ns
     if not all(columns):
         return 0
@@ -140,8 +142,26 @@ def _off_cpu_in_backward(snapshot: Snapshot) -> int:
         max(0, min(wall, wall - cpu) - max(0, wall - engine))
         for wall, cpu, engine in zip(*columns, strict=True)
     )
-    of_all = inside * snapshot.steps.sum_ns / max(1, sum(series.wall_ns))
-    return max(0, round(of_all) - dict(snapshot.steps.split).get("cpu_wait", 0))
+    of_all = steps.sum_ns / max(1, sum(series.wall_ns))
+    engine_ns = sum(series.autograd_ns) * of_all
+    off_ns = max(inside * of_all, _off_cpu_as_read(snapshot, engine_ns))
+    return max(0, round(off_ns) - dict(steps.split).get("cpu_wait", 0))
+
+
+def _off_cpu_as_read(snapshot: Snapshot, engine_ns: float) -> float:
+    """Return the same by readings of the CPU time around calls of backward; 0 without them.
+
+    All Python functions in backward may have been off the CPU, too.
+    """
+    wall, cpu = (
+        ns if isinstance(ns, int) and 0 < ns < 2**63 else 0
+        for ns in (snapshot.meta.get(key) for key in ("backward_ns", "backward_cpu_ns"))
+    )
+    rows = (row for row in snapshot.steps.rows if snapshot.keys[row.key].name == "backward")
+    backward_ns = sum(row.sum_ns for row in rows)
+    if not 0 < cpu <= wall or not backward_ns:
+        return 0.0
+    return backward_ns * (1 - cpu / wall) - max(0.0, backward_ns - engine_ns)
 
 
 def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:

@@ -105,6 +105,8 @@ class Run:
         self.watches = Watches(self, self.faults, self._profiles)
         #: Time of fastprof's Python code in the loop.
         self.own_time: OwnTime = OwnTime()
+        #: Wall time and CPU time of the training thread in calls of backward, where they are read.
+        self.backward_ns = self.backward_cpu_ns = 0
         self._metrics = MetricEmitter(
             self.recorder,
             MetricWindow(self.registry, batch_wait=options.batch_wait),
@@ -502,6 +504,8 @@ class Run:
                 "own_ns": self._own_ns(snapshot),
                 "unprofiled_ns": self._unprofiled.cost_ns,
                 "untimed_ns": self.own_time.untimed_ns,
+                "backward_ns": self.backward_ns,
+                "backward_cpu_ns": self.backward_cpu_ns,
             },
             gpu=gpu,
             operators=self._operators.recorded(),

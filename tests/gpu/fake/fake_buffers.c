@@ -1,10 +1,10 @@
-/* fake_buffers: from records to the client's buffers, and back to the client.
+/* fake_buffers: puts records into the client's buffers and gives them back.
  *
  *   fake_append -> open buffer -> full -> client's complete callback
  *                       `---- flush ----^        (or by the worker thread)
  *
- * A buffer is given back when nothing in it is still running on the device; a
- * forced flush does not wait for that. */
+ * A buffer is given back when all its activities have ended; a forced flush
+ * does not wait for that. */
 #include "fake_state.h"
 
 #include <sched.h>
@@ -37,7 +37,7 @@ thief_request(uint8_t **buffer, size_t *size, size_t *max_records)
     *max_records = 0;
 }
 
-/* ---- laying out and giving back ---- */
+/* ---- writing and giving back ---- */
 
 static void
 buffer_free(fake_buffer *b)
@@ -56,7 +56,7 @@ fake_finalize(void)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* Has somebody else written into the client's memory meanwhile?  The lock is
+/* Has anyone else written into the client's memory meanwhile?  The lock is
  * held. */
 static int
 is_touched(const fake_buffer *b)
@@ -129,7 +129,7 @@ count_delivered(const fake_record *r)
     }
 }
 
-/* From the device's times to those that CUPTI tells; the lock is held. */
+/* Converts device times to CUPTI's times; the lock is held. */
 static void
 tell_times(fake_record *r)
 {
@@ -267,7 +267,7 @@ append_list(fake_buffer *list, fake_buffer *more)
     return list;
 }
 
-/* Takes from *list what may be given back; the lock is held. */
+/* Takes from *list the buffers that may be given back; the lock is held. */
 static fake_buffer *
 take_ready(fake_buffer **list, int forced)
 {
@@ -310,7 +310,7 @@ in_random_order(fake_buffer *list)
     return mixed;
 }
 
-/* By the worker, if there is one, else here. */
+/* Gives back on the worker thread if it exists, else on this thread. */
 static void
 hand_over(fake_buffer *ready)
 {
@@ -429,8 +429,8 @@ open_slot(uint64_t owner)
     return slot;
 }
 
-/* A record that went in, whose place its thread writes without the lock: as in
- * CUPTI, several threads write into one buffer at a time. */
+/* A record in a buffer.  Its thread marks its place without the lock: as in
+ * CUPTI, several threads write into one buffer at once. */
 typedef struct reserved {
     fake_buffer *buffer; /* NULL: nothing to write */
     size_t at;
@@ -439,8 +439,8 @@ typedef struct reserved {
 
 static _Thread_local reserved own;
 
-/* Writes the buffer's mark where the record will be.  Whoever else writes there
- * before the buffer is given back leaves another one. */
+/* Writes the buffer's mark at the record's place.  Any other write there
+ * before the buffer is given back changes the mark. */
 static void
 mark_own(void)
 {
@@ -457,7 +457,7 @@ mark_own(void)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* 1 if [r] went in; the lock is held. */
+/* Returns 1 if [r] fitted; the lock is held. */
 static int
 push(fake_buffer *b, const fake_record *r)
 {
@@ -497,8 +497,8 @@ is_shared(const fake_buffer *list, const fake_buffer *b)
     return 0;
 }
 
-/* Asks the client for a buffer; the lock is held, and released meanwhile.  NULL:
- * it gave none. */
+/* Requests a buffer from the client; the lock is held, but released meanwhile.
+ * NULL: the client gave none. */
 static fake_buffer *
 request_buffer(uint64_t owner)
 {
@@ -537,7 +537,7 @@ request_buffer(uint64_t owner)
             is_shared(fake.held, b) || is_shared(fake.queue, b)) {
             fake_count(FAKE_CTR_buffers_shared, 1);
         }
-        memset(memory, 0, size); /* unless the client says that it did */
+        memset(memory, 0, size); /* unless the client has declared it zeroed */
         fake_count(FAKE_CTR_buffers_requested, 1);
         if ((uintptr_t)memory % 8 != 0) {
             fake_count(FAKE_CTR_buffers_misaligned, 1);
@@ -546,7 +546,7 @@ request_buffer(uint64_t owner)
     return b;
 }
 
-/* The lock is held; a buffer that [r] does not fit in is put among the full. */
+/* The lock is held; moves a buffer without room for [r] to the full ones. */
 static int
 push_or_retire(const fake_record *r, uint64_t owner)
 {
@@ -614,7 +614,7 @@ is_turn(int64_t every, int64_t n)
     return every > 0 && n % every == 0;
 }
 
-/* The planned faults of one activity: 1 if its record never exists. */
+/* Applies the planned faults of an activity; returns 1 if it has no record. */
 static int
 spoil(fake_record *r, int64_t n)
 {
@@ -699,7 +699,7 @@ fake_forget(uint32_t kind)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* Another client's open buffers get nothing more. */
+/* Another client's open buffers get no more records. */
 static void
 retire_foreign(void)
 {
@@ -728,7 +728,7 @@ fake_register(fake_request request, fake_complete complete)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* ---- what tests do to buffers ---- */
+/* ---- control of buffers by tests ---- */
 
 void
 fake_cupti_flush(uint32_t flags)

@@ -1,4 +1,5 @@
-/* fake_control: options, counters, the clock, names; what a test sets and reads. */
+/* fake_control: options, counters, the clock and names, which tests set and
+ * read. */
 #include "fake_state.h"
 
 #include <errno.h>
@@ -242,7 +243,7 @@ fake_cupti_unload(const char *name, const char *other)
         snprintf(n->copy[i], strlen(n->copy[i]) + 1, "%s", other);
     }
     if (n != NULL) {
-        n->copies = 0; /* lives on, as memory that is somebody else's does */
+        n->copies = 0; /* never freed, like memory of another owner */
         n->copy = NULL;
     }
     pthread_mutex_unlock(&fake.lock);
@@ -335,7 +336,7 @@ fake_cupti_slow(const char *function, int64_t milliseconds)
     return 0;
 }
 
-/* A mistake in a test's environment must not pass for a green test. */
+/* A mistake in a test's environment must not look like success. */
 static void
 refuse(const char *variable, const char *item)
 {
@@ -422,7 +423,7 @@ fake_cupti_reset(void)
     fake_device_reset();
     names_reset();
     fake_state blank = {.epoch = fake.epoch};
-    /* The locks and conditions stay as they are. */
+    /* The locks and conditions stay unchanged. */
     pthread_mutex_t lock = fake.lock;
     pthread_mutex_t request_lock = fake.request_lock;
     pthread_mutex_t outer = fake.outer;
@@ -543,7 +544,7 @@ put_text(writer *w, const char *text)
     }
 }
 
-/* A key; names of kernels are mangled, so nothing in them needs escaping. */
+/* Writes a key; kernels' names are mangled, so they need no escaping. */
 static void
 put_key(writer *w, const char *key)
 {

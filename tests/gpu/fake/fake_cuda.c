@@ -1,9 +1,9 @@
-/* fake_cuda: a libcuda.so.1 with as much as fastprof asks of a driver.
+/* fake_cuda: a libcuda.so.1 with the functions that fastprof calls.
  *
- * Environment: FAKE_CUDA_INIT (what cuInit returns), FAKE_CUDA_DEVICES (1),
- * FAKE_CUDA_VERSION (13000), FAKE_CUDA_READY (1: as if the program had
- * initialised CUDA before anybody looked), FAKE_CUDA_FIRST (0: which of the
- * machine's devices is this process's first, as CUDA_VISIBLE_DEVICES does). */
+ * Environment: FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_DEVICES (1),
+ * FAKE_CUDA_VERSION (13000), FAKE_CUDA_READY (1: the program seems to have
+ * initialised CUDA already), FAKE_CUDA_FIRST (0: number of the machine's
+ * device that is this process's first, like CUDA_VISIBLE_DEVICES). */
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
 #include <stdatomic.h>
@@ -40,7 +40,7 @@ fake_cuda_is_initialised(void)
     return atomic_load(&initialised_in) == (int)getpid();
 }
 
-/* As if the program had used CUDA. */
+/* Acts as if the program had used CUDA. */
 FAKE_EXPORT void
 fake_cuda_program_init(void)
 {
@@ -64,7 +64,7 @@ at_load(void)
     fake_cuda_reset();
 }
 
-/* How often the client called cuInit, and anything at all. */
+/* Number of the client's calls of cuInit, and of all functions. */
 FAKE_EXPORT int
 fake_cuda_init_calls(void)
 {
@@ -108,7 +108,7 @@ cuInit(unsigned int flags)
     return result;
 }
 
-/* The only one that works before cuInit, as in the real driver. */
+/* Only this function works before cuInit, as in the real driver. */
 FAKE_EXPORT int
 cuDriverGetVersion(int *version)
 {
@@ -188,9 +188,9 @@ cuDeviceGetAttribute(int *value, int attribute, int device)
         {75, 9},                      /* compute capability */
         {76, 0},        {81, 233472}, /* shared bytes per multiprocessor */
         {82, 65536},                  /* registers per multiprocessor */
-        {97, 232448}, /* shared bytes per block, if asked for */
-        {106, 32},    /* blocks per multiprocessor */
-        {111, 1024},  /* shared bytes that the system keeps per block */
+        {97, 232448},                 /* shared bytes per block, on request */
+        {106, 32},                    /* blocks per multiprocessor */
+        {111, 1024}, /* shared bytes that the system keeps per block */
     };
     int result = check_device(device);
     if (result != CUDA_OK) {

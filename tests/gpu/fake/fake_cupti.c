@@ -1,5 +1,5 @@
 /* fake_cupti: the functions that CUPTI exports, with its names and signatures.
- * Results and enums are int here, as they are on the wire. */
+ * Results and enums are int here, as in the binary interface. */
 #include "fake_state.h"
 
 #include <dlfcn.h>
@@ -8,14 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the calling thread: its external correlation ids. */
+/* External correlation ids of the calling thread. */
 static _Thread_local struct {
     uint64_t epoch;
     uint32_t depth[FAKE_EXTERNAL_KINDS];
     uint64_t id[FAKE_EXTERNAL_KINDS][FAKE_EXTERNAL_DEPTH];
 } external;
 
-/* The process in which the fake driver was seen to be initialised. */
+/* The process in which the fake driver is known to be initialised. */
 static _Atomic int ready_in;
 
 /* Has the program, or the client, initialised the fake driver? */
@@ -39,7 +39,7 @@ is_driver_ready(void)
     return ready;
 }
 
-/* Works whatever interface others use. */
+/* Works with any interface of other clients. */
 static int
 is_common(fake_function f)
 {
@@ -49,8 +49,8 @@ is_common(fake_function f)
            f == FAKE_FN_cuptiActivityGetNextRecord;
 }
 
-/* A second copy of the library in this process, which sees nothing: with
- * FAKE_CUPTI_ONLY the one that is not at that path. */
+/* Is this a second copy of the library in this process, which sees nothing?
+ * With FAKE_CUPTI_ONLY: any copy at another path. */
 static int second_copy;
 
 __attribute__((constructor)) static void
@@ -62,7 +62,8 @@ find_out_which_copy(void)
                   strcmp(me.dli_fname, only) != 0;
 }
 
-/* Counts a call of the client's; what it must return, or 0 to go on. */
+/* Counts a call by the client.  Returns the result for the call, or 0 to
+ * continue. */
 static int
 enter(fake_function f)
 {
@@ -90,7 +91,7 @@ enter(fake_function f)
         pthread_mutex_unlock(&fake.lock);
         return FAKE_NOT_INITIALIZED;
     }
-    if (locked) { /* waits for a callback under way */
+    if (locked) { /* waits for a running callback */
         pthread_mutex_lock(&fake.outer);
         pthread_mutex_unlock(&fake.outer);
     }
@@ -215,7 +216,7 @@ fake_cupti_foreign_finalize(void)
 
 /* ---- the subscriber ---- */
 
-/* What a handle points to: there is one. */
+/* The target of the only handle. */
 static char the_subscriber;
 
 static int
@@ -290,7 +291,7 @@ fake_cupti_hold_subscriber(const char *name)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* Calls [first] to [last] that the release knows; the lock is held. */
+/* Handles calls [first] to [last] that the release knows; the lock is held. */
 static int
 enable_callbacks(uint32_t enable, const void *subscriber, int domain,
                  uint32_t first, uint32_t last)

@@ -1,23 +1,22 @@
 /* fake_cupti: a libcupti that drives a simulated GPU, for tests without one.
  *
  * The library exports CUPTI's own functions, which the code under test calls,
- * and the functions below, with which a test plays the program and the device.
- * A launch happens on the thread that calls fake_cupti_launch, with the
- * callbacks, the records and the order of records that CUPTI would give.
+ * and the functions below, with which a test controls the program and the
+ * device.  A launch happens on the thread that calls fake_cupti_launch, with
+ * CUPTI's callbacks, records and order of records.
  *
  * Times are CUPTI's nanoseconds.  Each stream of each device is a queue: an
  * activity starts when it is launched or when the one before it ends, whichever
- * is later.  Everything here may be called from any thread, fake_cupti_reset
- * excepted.
+ * is later.  Any thread may call any function here except fake_cupti_reset.
  *
  * Environment of a process that loads the library:
  *   FAKE_CUPTI_RELEASE  13000 is CUDA 13.0; see fake_records.c for the list
- *   FAKE_CUPTI_VERSION  what cuptiGetVersion says; the first release that does
+ *   FAKE_CUPTI_VERSION  result of cuptiGetVersion; selects its first release
  *   FAKE_CUPTI_SET      option=value,option=value
  *   FAKE_CUPTI_FAIL     function:code[:after],...
  *   FAKE_CUPTI_SLOW     function:milliseconds,...
- *   FAKE_CUPTI_HOLDER   name of the tool that has the subscriber slot
- *   FAKE_CUPTI_ONLY     path of the copy that works; others of this process do not
+ *   FAKE_CUPTI_HOLDER   name of the tool that holds the subscriber slot
+ *   FAKE_CUPTI_ONLY     path of the only copy in this process that works
  *   FAKE_CUPTI_REPORT   file to write fake_cupti_report into at exit */
 #ifndef FAKE_CUPTI_H
 #define FAKE_CUPTI_H
@@ -28,7 +27,8 @@
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
 /* ---- options ----
- * X(name, default).  "every n": each n-th record of a device activity; 0: none. */
+ * X(name, default).  "every n": every n-th record of a device activity; 0:
+ * none. */
 #define FAKE_OPTIONS(X) \
     X(release, 13000) \
     X(correlation, 1) /* the first id, now and after each unsubscribe */ \
@@ -107,8 +107,8 @@
     X(cuptiFinalize)
 
 /* ---- counters ----
- * Read with fake_cupti_get("name").  What is delivered is what a client that
- * walks the buffer with cuptiActivityGetNextRecord can reach. */
+ * Read them with fake_cupti_get("name").  A delivered record is one that a
+ * client can reach with cuptiActivityGetNextRecord. */
 #define FAKE_COUNTERS(X) \
     X(launches)          /* API calls that gave the device work */ \
     X(graph_launches)    /* ... of which graphs */ \
@@ -183,7 +183,7 @@ typedef struct fake_record {
     uint32_t is_spoiled; /* ... and those of another clock */
 } fake_record;
 
-/* Bytes of a record of [kind] in [release]; 0: the iterator refuses it. */
+/* Size of a record of [kind] in [release]; 0: the iterator refuses it. */
 FAKE_EXPORT size_t
 fake_cupti_record_size(int release, uint32_t kind);
 
@@ -192,13 +192,13 @@ fake_cupti_record_size(int release, uint32_t kind);
 FAKE_EXPORT int
 fake_cupti_release_of(uint32_t version);
 
-/* Lays [r] out at [at], which has room; returns its size. */
+/* Writes [r] to [at], which has room; returns its size. */
 FAKE_EXPORT size_t
 fake_cupti_write_record(int release, const fake_record *r, uint8_t *at);
 
-/* ---- what a test sets and reads ---- */
+/* ---- control by tests ---- */
 
-/* 0, or -1 when there is no such option. */
+/* Returns 0, or -1 if there is no such option. */
 FAKE_EXPORT int
 fake_cupti_set(const char *option, int64_t value);
 
@@ -221,20 +221,21 @@ fake_cupti_kernel(const char *name, int64_t *sum_ns);
 FAKE_EXPORT size_t
 fake_cupti_report(char *text, size_t size);
 
-/* As if the library had just been loaded, the environment read again.  Buffers
- * of the client are forgotten.  No other thread may be inside. */
+/* Resets the library to its state after loading, and reads the environment
+ * again.  Forgets the client's buffers.  No other thread may be inside the
+ * library. */
 FAKE_EXPORT void
 fake_cupti_reset(void);
 
-/* From its call number after+1 on, [function] returns [code] and does nothing
- * else; code 0: it works again.  -1: no such function. */
+/* From its call number after+1 on, [function] only returns [code]; code 0: it
+ * works again.  -1: no such function. */
 FAKE_EXPORT int
 fake_cupti_fail(const char *function, int code, int64_t after);
 
 FAKE_EXPORT int
 fake_cupti_slow(const char *function, int64_t milliseconds);
 
-/* From here on the clock stands still but for advance, waits and api_ns. */
+/* From now on only advance, waits and api_ns move the clock. */
 FAKE_EXPORT void
 fake_cupti_set_time(int64_t ns);
 
@@ -249,16 +250,18 @@ fake_cupti_now(void);
 
 /* ---- other clients of CUPTI in the same process ---- */
 
-/* Somebody has the subscriber slot; NULL: nobody (the client may hold it). */
+/* Another tool takes the subscriber slot; NULL: releases it (the client may
+ * take it). */
 FAKE_EXPORT void
 fake_cupti_hold_subscriber(const char *name);
 
-/* Another client registers buffer callbacks of its own: from here on it gets
- * the records, and the client's open buffers. */
+/* Another client registers its buffer callbacks: from now on it gets the
+ * records, and the client's open buffers. */
 FAKE_EXPORT void
 fake_cupti_steal_buffers(void);
 
-/* It gives up: its buffers are emptied and nobody has callbacks any more. */
+/* It leaves: its buffers are emptied and no callbacks are registered any
+ * more. */
 FAKE_EXPORT void
 fake_cupti_return_buffers(void);
 
@@ -270,41 +273,43 @@ fake_cupti_other_enable(int kind, int on);
 FAKE_EXPORT void
 fake_cupti_foreign_clock(void);
 
-/* Another client calls cuptiFinalize: everything is off, and what was open is
- * gone. */
+/* Another client calls cuptiFinalize: everything is off, and open buffers are
+ * lost. */
 FAKE_EXPORT void
 fake_cupti_foreign_finalize(void);
 
-/* Another client uses the functions with _v2: the others fail with 14 from here
- * on, until 0. */
+/* Another client uses the functions with _v2: the others fail with 14 until
+ * this is called with 0. */
 FAKE_EXPORT void
 fake_cupti_use_v2(int on);
 
-/* The module with the kernel [name] goes; the address of its name is that of
- * [other]'s from here on. */
+/* The module with the kernel [name] is unloaded; from now on its name's
+ * address holds [other]. */
 FAKE_EXPORT void
 fake_cupti_unload(const char *name, const char *other);
 
-/* Somebody else, or CUPTI's own timer, flushes: not counted as a call. */
+/* Another client, or CUPTI's own timer, flushes: not counted as a call. */
 FAKE_EXPORT void
 fake_cupti_flush(uint32_t flags);
 
-/* Delivers what hold_buffers kept back. */
+/* Delivers the buffers that hold_buffers kept back. */
 FAKE_EXPORT void
 fake_cupti_deliver_held(void);
 
-/* The client's complete callback gets a buffer that it never handed out. */
+/* The client's complete callback gets a buffer that the client never
+ * supplied. */
 FAKE_EXPORT void
 fake_cupti_complete_foreign(void);
 
-/* Puts one record into the stream of records, whatever kinds are enabled. */
+/* Puts one record into the stream of records, independent of the enabled
+ * kinds. */
 FAKE_EXPORT void
 fake_cupti_inject(const fake_record *r);
 
 /* ---- the program ---- */
 
 typedef struct fake_kernel {
-    const char *name; /* mangled; NULL as CUPTI sometimes gives */
+    const char *name; /* mangled; CUPTI sometimes gives NULL */
     int64_t duration_ns;
     uint32_t device;
     uint32_t stream;
@@ -313,7 +318,7 @@ typedef struct fake_kernel {
     uint32_t registers;
     uint32_t static_shared;
     uint32_t dynamic_shared;
-    uint32_t driver_only;  /* cuLaunchKernel, as from Triton */
+    uint32_t driver_only;  /* cuLaunchKernel, like Triton */
     uint32_t runtime_cbid; /* 0: cudaLaunchKernel */
     uint32_t driver_cbid;  /* 0: cuLaunchKernel */
 } fake_kernel;

@@ -1,5 +1,5 @@
-/* fake_device: the program's side.  Each function is one CUDA call as CUPTI sees
- * it: callbacks around it, records after it, and a device that does the work. */
+/* fake_device: the program's CUDA calls as CUPTI sees them: callbacks around a
+ * call, records after it, and a device that does the work. */
 #include "fake_state.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ typedef struct fake_api { /* one call into CUDA */
     uint32_t correlation;
     int64_t runtime_start;
     int64_t driver_start;
-    uint64_t runtime_word; /* what a callback keeps from enter to exit */
+    uint64_t runtime_word; /* kept by a callback from enter to exit */
     uint64_t driver_word;
 } fake_api;
 
@@ -133,7 +133,7 @@ api_thread(void)
                                     : (uint32_t)(uintptr_t)pthread_self();
 }
 
-/* 1 if the call is recorded in [domain]; then the record is in [r]. */
+/* Returns 1 if the call is recorded in [domain]; the record is then in [r]. */
 static int
 api_record(const fake_api *a, int domain, fake_record *r)
 {
@@ -157,7 +157,7 @@ api_record(const fake_api *a, int domain, fake_record *r)
     return on;
 }
 
-/* Records the call; 1 if external ids went with it. */
+/* Records the call; returns 1 if external ids came with it. */
 static int
 api_append(const fake_api *a, int domain, int with_externals)
 {
@@ -212,7 +212,7 @@ stream_of(uint32_t device, uint32_t stream)
     return s;
 }
 
-/* Puts [r] on its stream; 1 if its kind is recorded. */
+/* Puts [r] on its stream; returns 1 if its kind is recorded. */
 static int
 run(fake_record *r, int64_t duration_ns)
 {

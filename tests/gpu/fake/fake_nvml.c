@@ -1,8 +1,8 @@
-/* fake_nvml: a libnvidia-ml.so.1 with as much as fastprof asks of one.
+/* fake_nvml: a libnvidia-ml.so.1 with the functions that fastprof calls.
  *
- * Devices have the bus ids that fake_cuda gives, and values as a test says: a
- * script per device and figure, of which each call takes the next value and the
- * last one stays; NOT_SUPPORTED (-1) is one as well.
+ * Devices have the bus ids of fake_cuda.  A test sets their values: a script
+ * per device and figure.  Each call takes the script's next value, and the
+ * last value repeats; NOT_SUPPORTED (-1) is also a value.
  *
  * Environment of a process that loads the library:
  *   FAKE_NVML_SET   figure=value,... of every device: temperature (C), clock
@@ -87,7 +87,7 @@ function_of(const char *name)
     return -1;
 }
 
-/* ---- what a test sets and reads; -1: no such name ---- */
+/* ---- control by tests; -1: no such name ---- */
 
 FAKE_EXPORT int
 fake_nvml_script(const char *name, int device, const int64_t *values, int n)
@@ -116,7 +116,7 @@ fake_nvml_fail(const char *name, int result)
     return f < 0 ? -1 : 0;
 }
 
-/* NULL: nothing hangs any more. */
+/* NULL: no function hangs any more. */
 FAKE_EXPORT int
 fake_nvml_hang(const char *name)
 {
@@ -160,7 +160,7 @@ fake_nvml_is_initialised(void)
 
 /* ---- the environment ---- */
 
-/* A mistake in a test's environment must not pass for a green test. */
+/* A mistake in a test's environment must not look like success. */
 static void
 each_item(const char *variable, char between,
           int (*use)(const char *, int64_t))

@@ -1,4 +1,4 @@
-/* fake_records: activity records as each release of CUPTI lays them out. */
+/* fake_records: activity records in the layout of each release of CUPTI. */
 #include "fake_state.h"
 
 #include <string.h>
@@ -275,7 +275,7 @@ fake_cupti_write_record(int release, const fake_record *r, uint8_t *at)
         put_times(at, 8, r);
         break;
     default:
-        break; /* the kind is all that a client looks at */
+        break; /* a client reads only the kind */
     }
     return size;
 }

@@ -1,4 +1,4 @@
-/* fake_state: what the files of the fake share.  One lock guards all of it; it
+/* fake_state: shared by the files of the fake.  One lock guards all of it; it
  * is never held while the client's callbacks run. */
 #ifndef FAKE_STATE_H
 #define FAKE_STATE_H
@@ -41,7 +41,7 @@ typedef void (*fake_request)(uint8_t **buffer, size_t *size,
 typedef void (*fake_complete)(void *context, uint32_t stream, uint8_t *buffer,
                               size_t size, size_t valid);
 
-/* Whose times CUPTI tells. */
+/* The owner of the clock that CUPTI uses. */
 typedef enum fake_clock {
     FAKE_CLOCK_SYSTEM,
     FAKE_CLOCK_FOREIGN,
@@ -68,7 +68,7 @@ typedef struct fake_options {
 #undef X
 } fake_options;
 
-/* One exported function: calls by the client, and what a test planned. */
+/* One exported function: calls by the client, and planned faults. */
 typedef struct fake_plan {
     int64_t calls;
     int64_t after;
@@ -96,8 +96,8 @@ typedef struct fake_name {
     fake_tally tally;
 } fake_name;
 
-/* Records are kept apart and laid out in the client's memory on delivery: only
- * then is it known which activities are still running. */
+/* Records are stored separately and written to the client's memory on
+ * delivery: only then is it known which activities are still running. */
 typedef struct fake_buffer {
     struct fake_buffer *next;
     uint8_t *memory; /* the client's */
@@ -140,7 +140,7 @@ typedef struct fake_state {
     pthread_mutex_t request_lock; /* one request at a time */
     pthread_mutex_t outer;        /* recursive, for lock_callbacks */
     fake_options option;
-    uint64_t epoch; /* counts resets: thread-local state of before is void */
+    uint64_t epoch; /* counts resets: earlier thread-local state is void */
     int pid;
     fake_plan plan[FAKE_FN_COUNT];
     int64_t counter[FAKE_CTR_COUNT];
@@ -153,12 +153,12 @@ typedef struct fake_state {
     fake_clock clock;
     fake_clock
         device_clock; /* with clock_late=0: when the device was first used */
-    fake_clock clock_before; /* what spoiled records are told by */
+    fake_clock clock_before; /* clock of spoiled records */
     uint64_t (*stamp)(void); /* of FAKE_CLOCK_CLIENT */
     int64_t to_spoil;
     int device_used;
     int uses_v2;
-    int sessions; /* times that kernels were enabled */
+    int sessions; /* number of times that kernels were enabled */
     uint64_t random;
 
     fake_callback callback; /* of the one subscriber */
@@ -177,7 +177,7 @@ typedef struct fake_state {
     uint32_t flush_period_ms;
     uint32_t correlation; /* the next one */
     int64_t device_records;
-    size_t dropped; /* since somebody asked */
+    size_t dropped; /* since the last query */
 
     uint64_t marks;    /* buffers so far */
     fake_buffer *open; /* being filled */
@@ -227,11 +227,11 @@ fake_record_room(int release, uint32_t kind);
 int64_t
 fake_now(void);
 
-/* The same moment for the device: what no other clock changes. */
+/* The time of the device, which no other clock changes. */
 int64_t
 fake_device_now(void);
 
-/* What [clock] says at the device's [ns].  The lock is held. */
+/* The time of [clock] at the device's [ns].  The lock is held. */
 int64_t
 fake_told(fake_clock clock, int64_t ns);
 
@@ -252,8 +252,8 @@ fake_sleep_ns(int64_t ns);
 uint64_t
 fake_random(void);
 
-/* The address at which the kernel's name stands in the next record; the lock is
- * held.  NULL stays NULL. */
+/* The address of the kernel's name in the next record; the lock is held.  NULL
+ * stays NULL. */
 const char *
 fake_name_address(const char *text);
 
@@ -272,15 +272,14 @@ fake_append(const fake_record *r);
 void
 fake_flush(uint32_t flags);
 
-/* Records of [kind] that wait are forgotten. */
+/* Drops waiting records of [kind]. */
 void
 fake_forget(uint32_t kind);
 
 void
 fake_register(fake_request request, fake_complete complete);
 
-/* Everything that is open is given back or forgotten, and nobody is
- * registered. */
+/* Gives back or drops all open buffers, and removes all registrations. */
 void
 fake_finalize(void);
 
@@ -296,8 +295,8 @@ fake_in_callback(void);
 
 /* ---- fake_cupti.c ---- */
 
-/* The innermost external id of each kind, as records of this thread; how many.
- * [r] has room for FAKE_EXTERNAL_KINDS. */
+/* Writes the innermost external id of each kind as records of this thread;
+ * returns their number. [r] has room for FAKE_EXTERNAL_KINDS. */
 size_t
 fake_externals(fake_record *r, uint32_t correlation);
 

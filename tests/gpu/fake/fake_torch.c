@@ -11,7 +11,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* Of the loaded library; the module lives as long as the process. */
+/* Functions of the loaded library; the module lives as long as the process. */
 static struct control {
     uint32_t (*launch)(const fake_kernel *);
     uint32_t (*memcpy)(const fake_copy *);
@@ -157,7 +157,7 @@ gpu_launch(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromUnsignedLong(id);
 }
 
-/* The direction as CUPTI numbers it, or 0 with an error set. */
+/* CUPTI's number of the direction, or 0 with an error set. */
 static uint32_t
 direction_of(const char *text)
 {
@@ -222,7 +222,7 @@ gpu_memset(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromUnsignedLong(id);
 }
 
-/* A value comes back to the host: a small copy, and a wait for it. */
+/* Returns a value to the host: a small copy, and a wait for it. */
 static PyObject *
 gpu_item(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -262,7 +262,7 @@ gpu_synchronize(PyObject *self, PyObject *args, PyObject *kwargs)
 
 /* ---- backward ---- */
 
-typedef struct backward_part { /* what one engine thread launches */
+typedef struct backward_part { /* launches of one engine thread */
     const char **name;
     Py_ssize_t names;
     Py_ssize_t first;
@@ -307,7 +307,8 @@ gpu_run_backward(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"kernels", "threads", "duration_ns", "stream",
                             "device",  "root",    NULL};
-    /* Launched by the calling thread before it waits: the gradient of the root. */
+    /* The gradient of the root, launched by the calling thread before it
+     * waits. */
     const char *root = NULL;
     PyObject *kernels;
     int threads = 1;
@@ -399,7 +400,7 @@ gpu_replay(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromUnsignedLong(id);
 }
 
-/* ---- the test's side ---- */
+/* ---- control by tests ---- */
 
 static PyObject *
 gpu_counters(PyObject *self, PyObject *unused)
@@ -528,7 +529,8 @@ gpu_other_enable(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* With release_gil false, whoever takes the GIL to get a buffer hangs here. */
+/* With release_gil false, a client that takes the GIL to supply a buffer hangs
+ * here. */
 static PyObject *
 gpu_flush(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -627,7 +629,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* As torch has it: a method of the engine, not a function of a module. */
+/* As in torch: a method of the engine, not a function of a module. */
 static PyMethodDef engine_methods[] = {
     KEYWORDS(run_backward),
     {NULL, NULL, 0, NULL},

@@ -1,8 +1,8 @@
 /* A module that emits NVTX ranges, for tests.
  *
- * With REAL_HEADERS it is built on NVIDIA's nvtx3; without, on a few lines that do
- * what those headers do: the first call finds the tool.  Loaded through
- * ctypes.PyDLL it calls with the GIL, through ctypes.CDLL without. */
+ * With REAL_HEADERS it uses NVIDIA's nvtx3; without, a few lines that work
+ * like those headers: the first call finds the tool.  Loaded with ctypes.PyDLL
+ * it calls with the GIL, with ctypes.CDLL without it. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -263,7 +263,7 @@ ranges(void *count)
     return NULL;
 }
 
-/* [count] ranges in a thread that Python knows nothing of. */
+/* Emits [count] ranges in a thread unknown to Python. */
 int
 native_thread(int count)
 {

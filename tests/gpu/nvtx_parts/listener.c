@@ -1,4 +1,4 @@
-/* An NVTX tool, for tests: keeps what it is told as lines of text.
+/* An NVTX tool for tests: stores its calls as lines of text.
  *
  *     LISTENER=refuse    it does not start
  *     LISTENER=core      it knows no domains
@@ -106,7 +106,7 @@ attach_domains(void)
            ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A, domain_create);
 }
 
-/* What a client built on NVIDIA's headers offers. */
+/* The functions of a client built on NVIDIA's headers. */
 static int
 is_complete(fp_nvtx_get_export get_export, const fp_nvtx_callbacks *callbacks)
 {

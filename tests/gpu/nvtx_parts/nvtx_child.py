@@ -1,4 +1,4 @@
-"""What the child processes of the NVTX tests share; imported there, not by pytest."""
+"""Shared by the child processes of the NVTX tests; pytest does not import it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNATURES = {
 
 
 def client(path: str, *, gil: bool = True):
-    """The client library, called with the GIL or without."""
+    """Return the client library, called with the GIL or without."""
     library = (ctypes.PyDLL if gil else ctypes.CDLL)(path)
     for name, (result, *arguments) in _SIGNATURES.items():
         getattr(library, name).restype = result
@@ -55,7 +55,7 @@ def counts(prof) -> dict[str, int]:
 
 
 def paths(prof) -> list[str]:
-    """Every context of sections in which time was spent or that was entered, of all threads."""
+    """Return every context of sections with time or entries, of all threads."""
     snapshot = prof.snapshot()
     found = set()
     for thread in snapshot.threads:

@@ -1,4 +1,4 @@
-/* A program without Python that emits an NVTX range and says what level it got. */
+/* A program without Python that emits an NVTX range and prints its level. */
 #include <stdio.h>
 
 int

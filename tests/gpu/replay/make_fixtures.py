@@ -1,4 +1,4 @@
-"""Records the committed files anew: `python tests/gpu/replay/make_fixtures.py`."""
+"""Records the committed files again: `python tests/gpu/replay/make_fixtures.py`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-/* player: a libcupti that plays a replay file back.  player.py says what is in
- * it and when; here is what has to be C. */
+/* player: a libcupti that plays a replay file back.  player.py supplies the
+ * content and the times; this file contains the parts that must be in C. */
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ _Static_assert(offsetof(call_data, correlation) == 64, "as in CUPTI");
 
 static struct {
     uint32_t version;
-    int64_t begin_ns;        /* what the clock said when it was first read */
+    int64_t begin_ns;        /* the clock's first reading */
     _Atomic int64_t started; /* the drain thread reads the clock, too */
     uint32_t size[KINDS];
     uint64_t dropped;
@@ -35,8 +35,9 @@ static struct {
                      size_t size, size_t valid);
 } player;
 
-/* So long before the file's does the recording of a replay begin: what it had done
- * within its first microseconds must not be too early for a slower one. */
+/* A replay's recording begins earlier than the file's by this time: otherwise
+ * events of the first microseconds would come before a slow recording has
+ * started. */
 enum { AHEAD_NS = 200000000 };
 
 static int64_t
@@ -51,7 +52,7 @@ now(void)
     return player.begin_ns + ns - atomic_load(&player.started);
 }
 
-/* ---- what player.py calls ---- */
+/* ---- functions for player.py ---- */
 
 EXPORT void
 player_begin(uint32_t version, int64_t begin_ns, uint64_t dropped)
@@ -83,8 +84,8 @@ player_call(int domain, uint32_t cbid, int site, uint32_t correlation)
     }
 }
 
-/* Recorded ids are places in another process: here all is done where this
- * thread stands. */
+/* Recorded ids are places in another process: here all work happens at this
+ * thread's place. */
 static void
 rewrite_externals(uint8_t *at, const uint8_t *end)
 {
@@ -104,7 +105,7 @@ rewrite_externals(uint8_t *at, const uint8_t *end)
     }
 }
 
-/* 0, or -1: the client has no room now. */
+/* Returns 0, or -1: the client has no room now. */
 EXPORT int
 player_give(const uint8_t *records, size_t valid, uint32_t stream)
 {

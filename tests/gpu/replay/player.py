@@ -2,8 +2,8 @@
 
     FASTPROF_CUDA_DRIVER=FAKE_DRIVER python tests/gpu/replay/player.py FILE PLAYER.so [TIER]
 
-Prints the tables of the recording as JSON.  Callbacks and buffers come when they came then,
-all in one section of one thread.
+Prints the tables of the recording as JSON.  Callbacks and buffers come at their recorded times, all
+in one section of one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECTION = "replayed"
 
 
 class Player:
-    """The stand-in for libcupti, loaded into this process."""
+    """The replacement of libcupti, loaded into this process."""
 
     def __init__(self, library: Path, replay: Replay) -> None:
         self.library = ctypes.CDLL(str(library))
@@ -41,14 +41,14 @@ class Player:
             self.library.player_size(kind, size)
 
     def play(self) -> None:
-        """In real time, until the clock is beyond the last record."""
+        """Play in real time, until the clock is past the last record."""
         for at, action in self._script():
             self._wait_until(at)
             action()
         self._wait_until(self._last_ns() + 1_000_000)
 
     def _script(self) -> list[tuple[int, Callable[[], None]]]:
-        # A call's callbacks stay together: on one thread those of two would be mixed up.
+        # Keep a call's callbacks together: here all calls share one thread, and would be mixed up.
         first: dict[tuple[int, int], int] = {}
         for call in self.replay.calls:
             first.setdefault((call.thread, call.correlation), call.at)
@@ -100,7 +100,7 @@ class Player:
 
 
 def play(path: Path, library: Path, driver: str, tier: str) -> dict[str, Any]:
-    """The tables of a recording of the replay."""
+    """Return the tables of a recording of the replay."""
     from fastprof import profile_section
     from fastprof._core import Recorder
 

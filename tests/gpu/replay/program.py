@@ -1,4 +1,4 @@
-"""The program that the committed files were recorded from: some of everything, on the fake."""
+"""The program behind the committed files: some of every activity, on the fake."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-# The module that launches looks for the simulated device in the library itself.
+# The launching module searches the simulated device in the library itself.
 os.environ["REPLAY_SHIM"] = os.environ["FASTPROF_CUPTI"]
 os.environ["FASTPROF_CUPTI"] = os.environ["FASTPROF_SHIM_REAL"]
 

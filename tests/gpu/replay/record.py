@@ -1,10 +1,10 @@
-"""Records what CUPTI gives to fastprof while a program runs, as a replay file.
+"""Records the data that CUPTI delivers to fastprof during a program, as a replay file.
 
     python tests/gpu/replay/record.py OUT.json.gz --cupti LIBCUPTI [--device NAME] -- PROGRAM ...
 
-PROGRAM is any command that uses fastprof with the GPU, as `python train.py`.  LIBCUPTI is
-the real library (the one the program itself loads, or fastprof sees nothing) or the fake.
-Needs a C compiler.  Nothing in the file tells about the machine but the kernels' names.
+PROGRAM is any command that uses fastprof with the GPU, such as `python train.py`.  LIBCUPTI is the
+real library (the program must load the same one, or fastprof sees nothing) or the fake.  Needs a C
+compiler.  The file contains no data about the machine except the kernels' names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from replay_file import KERNEL, KERNEL_NAME, Buffer, Call, Replay
 HERE = Path(__file__).resolve().parent
 
 TIME, NAME, CALL, BUFFER, STEP, DROPPED, VERSION = range(1, 8)
-#: What a release may lack.
+#: Functions that a release may lack.
 OPTIONAL = (
     "cuptiActivityPushExternalCorrelationId",
     "cuptiActivityPopExternalCorrelationId",
@@ -40,10 +40,10 @@ OPTIONAL = (
 
 
 def build_shim(folder: Path, real: Path) -> Path:
-    """The shim, without the functions that ``real`` lacks."""
+    """Build the shim, without the functions that ``real`` lacks."""
     library = ctypes.CDLL(str(real))
     missing = [name for name in OPTIONAL if not hasattr(library, name)]
-    # Another compiler's new warning must not be in the way of the only records there are.
+    # A new warning of another compiler must not prevent a rare recording.
     options = ["-Wno-error", *(f"-D{name}=hidden_{name}" for name in missing)]
     return build_fake.compile_c([HERE / "shim.c"], folder / "shim.so", options)
 
@@ -53,13 +53,13 @@ def _entries(log: bytes) -> Iterator[tuple[int, bytes]]:
     while at + 8 <= len(log):
         kind, length = struct.unpack_from("<II", log, at)
         if at + 8 + length > len(log):
-            return  # the process was killed while it wrote
+            return  # the process was killed while writing
         yield kind, log[at + 8 : at + 8 + length]
         at += 8 + length
 
 
 def _numbered(records: bytes, sizes: dict[int, int], numbers: dict[int, int]) -> bytes:
-    """The records with numbers of names where addresses were; what is no record is cut off."""
+    """Return the records with numbers of names instead of addresses; cut off any other data."""
     out = bytearray(records)
     at = 0
     while at + 4 <= len(out):
@@ -74,7 +74,7 @@ def _numbered(records: bytes, sizes: dict[int, int], numbers: dict[int, int]) ->
 
 
 def read_log(log: bytes, about: Mapping[str, object]) -> Replay:
-    """A replay from the shim's log; ValueError when nothing was recorded."""
+    """Return a replay from the shim's log; ValueError if nothing was recorded."""
     version = clock_ns = dropped = 0
     sizes: dict[int, int] = {}
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Replay files: what CUPTI gave to fastprof in one run.  README.md describes the format."""
+"""Replay files: CUPTI's data for fastprof in one run.  README.md describes the format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 CALL = struct.Struct("<QIIIIII")
 MEMCPY, MEMSET, KERNEL, PEER = 1, 2, 10, 22
 KERNEL_NAME = 104
-#: Kind -> where start, and (for copies and memsets) bytes are.  In every release alike.
+#: Kind -> offset of the start; equal in every release.
 TIMES = {KERNEL: 16, MEMCPY: 16, PEER: 16, MEMSET: 16}
 COPIES = {1: -1, 3: -1, 2: -2, 4: -2, 8: -3, 5: -3, 6: -3, 7: -3, 9: -5, 10: -4}
 
@@ -60,7 +60,7 @@ class Replay:
 
 
 def records(replay: Replay) -> Iterator[bytes]:
-    """Every record of every buffer."""
+    """Yield every record of every buffer."""
     for buffer in replay.buffers:
         at = 0
         while at < len(buffer.records):
@@ -70,10 +70,10 @@ def records(replay: Replay) -> Iterator[bytes]:
 
 
 def totals(replay: Replay) -> dict[str, Any]:
-    """What the activities add up to, by this file's own reading of the records.
+    """Return the sums of the activities, read here independently of fastprof.
 
     ``kernels``: name -> [count, ns]; ``copies``: fastprof's number of the direction, or -7
-    for memsets -> [count, ns, bytes].  Records without proper times are left out.
+    for memsets -> [count, ns, bytes].  Records without valid times are left out.
     """
     kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     copies: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -97,7 +97,7 @@ def totals(replay: Replay) -> dict[str, Any]:
 
 
 def recorded_totals(gpu: dict[str, Any]) -> dict[str, Any]:
-    """The same of the tables of a recording, ``Recorder.export()["gpu"]``."""
+    """Return the same for the tables of a recording, ``Recorder.export()["gpu"]``."""
     kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     copies: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in gpu["kernels"]:
@@ -127,7 +127,7 @@ def save(replay: Replay, path: Path) -> None:
 
 
 def load(path: Path) -> Replay:
-    """Read a file; ValueError if it is none of ours."""
+    """Read a file; ValueError if it is not a replay file."""
     data = json.loads(gzip.decompress(path.read_bytes()))
     if data.get("format") != FORMAT or data.get("format_version") != FORMAT_VERSION:
         raise ValueError(f"{path} is no {FORMAT} of version {FORMAT_VERSION}: record it anew")

@@ -1,13 +1,13 @@
-/* shim: a libcupti that forwards to the real one and writes down what passes:
- * API callbacks, completed buffers and the names in them.
+/* shim: a libcupti that forwards to the real one and logs API callbacks,
+ * completed buffers and the names in them.
  *
  * Loaded with FASTPROF_CUPTI.  Environment:
  *   FASTPROF_SHIM_REAL  the libcupti to forward to
  *   FASTPROF_SHIM_LOG   file to write to
  *
- * The log is a row of entries: u32 type, u32 length, then so many bytes.
- * record.py makes a replay file of it.  A function that the real library lacks
- * is hidden when this is compiled (-DcuptiX=hidden_cuptiX). */
+ * The log is a row of entries: u32 type, u32 length, then the bytes. record.py
+ * makes a replay file of it.  A function that the real library lacks is hidden
+ * when this is compiled (-DcuptiX=hidden_cuptiX). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum {                    /* entries */
-       ENTRY_TIME = 1,    /* u64 ns, as CUPTI said */
+       ENTRY_TIME = 1,    /* u64 ns, from CUPTI */
        ENTRY_NAME = 2,    /* u64 address, then the text */
        ENTRY_CALL = 3,    /* logged_call */
        ENTRY_BUFFER = 4,  /* logged_buffer, then its bytes */
@@ -79,7 +79,7 @@ real(const char *name)
     void *f = library != NULL ? dlsym(library, name) : NULL;
     if (f == NULL) {
         fprintf(stderr, "shim: no %s: %s\n", name, dlerror());
-        abort(); /* record.py looked before */
+        abort(); /* record.py has checked this before */
     }
     return f;
 }
@@ -103,7 +103,7 @@ put(uint32_t type, const void *head, size_t head_bytes, const void *body,
     if (body_bytes != 0) {
         fwrite(body, body_bytes, 1, logfile);
     }
-    fflush(logfile); /* the process may end without us */
+    fflush(logfile); /* the process may end abruptly */
 }
 
 static uint64_t
@@ -197,7 +197,7 @@ put_buffer(uint32_t stream, uint8_t *buffer, size_t valid)
             }
         }
     }
-    /* A last one of a kind that was not seen before: nothing may follow it. */
+    /* The last record may be of a new kind: nothing may follow it. */
     if (last != NULL && kind < KINDS && step_of[kind] == 0) {
         put_step(kind, (uint32_t)(buffer + valid - last));
     }
@@ -239,7 +239,7 @@ cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *n)
     return result;
 }
 
-/* ---- what is only passed on ---- */
+/* ---- functions that are only forwarded ---- */
 
 EXPORT int
 cuptiGetTimestamp(uint64_t *ns)

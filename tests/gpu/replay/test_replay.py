@@ -1,4 +1,4 @@
-"""Replay files through the collector: the tables are those of the recording."""
+"""Replay files through the collector: the tables equal those of the recording."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recorded(fake: FakeGpu, tier: str, release: int) -> tuple[replay_file.Replay, dict[str, Any]]:
-    """A recording of program.py, and the tables that it printed."""
+    """Return a recording of program.py, and its printed tables."""
     library = fake.release(release)
     env = fake.env(cupti=library, FAKE_CUPTI_RELEASE=str(release))
     command = [sys.executable, str(HERE / "program.py"), tier]
@@ -45,7 +45,7 @@ def recorded(fake: FakeGpu, tier: str, release: int) -> tuple[replay_file.Replay
 
 
 def played(path: Path, player: Path, fake: FakeGpu, tier: str) -> dict[str, Any]:
-    """The tables of a replay, in a process of its own."""
+    """Return the tables of a replay in a separate process."""
     command = [sys.executable, str(HERE / "player.py"), str(path), str(player), tier]
     env = {**os.environ, "FASTPROF_CUDA_DRIVER": str(fake.driver)}
     done = subprocess.run(

@@ -1,9 +1,9 @@
-"""A torch whose CUDA is the simulated device, for programs that know nothing of it.
+"""Replaces torch's CUDA by the simulated device, for unchanged programs.
 
-Python imports this by itself when the folder is in PYTHONPATH.  Numbers are computed by the CPU;
-what the first day's programs launch is launched in the fake: fills, products, spins, graphs,
-copies to the device, and the kernels of linear layers and their backward.  torch's own code
-that initialises CUDA and walks its queued calls runs as it is.
+Python imports this file automatically if its folder is in PYTHONPATH.  The CPU computes the
+numbers; the fake gets the launches of the first day's programs: fills, products, spins, graphs,
+copies to the device, and the kernels of linear layers and their backward.  torch's own code that
+initialises CUDA and runs its queued calls is unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAUNCHING = {"fill_", "mul_", "add_", "linear", "gelu", "square", "sum", "mean",
 def replace_cuda(torch: Any) -> None:
     import fakegpu
 
-    spun = [0]  # ns that were launched; the time of an event
+    spun = [0]  # ns launched so far; the time of an event
 
     def sleep(cycles: int) -> None:
         spun[0] += cycles // 2  # at 2 GHz
@@ -35,7 +35,7 @@ def replace_cuda(torch: Any) -> None:
             return (other.at - self.at) / 1e6
 
     class Nothing:
-        """A stream, and the context of one."""
+        """A stream and its context."""
 
         def __init__(self, *_: object) -> None: ...
 

@@ -1,8 +1,7 @@
-"""How a program answers: `python PROGRAM.py DEVICE QUESTION...`.
+"""Answers questions in a program: `python PROGRAM.py DEVICE QUESTION...`.
 
-Each answer is a file of JSON in the folder $FIRST_DAY_ANSWERS, written as soon as it is known,
-so that what is known survives whatever happens to the process afterwards.  Without that
-variable answers are printed.
+Each answer is a JSON file in the folder $FIRST_DAY_ANSWERS, written as soon as it is known, so that
+it survives a later failure of the process.  Without that variable the program prints its answers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FOLDER = "FIRST_DAY_ANSWERS"
 
 
 def save(path: Path, answer: dict[str, Any]) -> None:
-    """Write a whole file or none, and have it on the disk."""
+    """Write a whole file or none, and wait until it is on the disk."""
     beside = path.with_suffix(".part")
     with beside.open("w", encoding="utf-8") as stream:
         json.dump(answer, stream, indent=1, default=str)
@@ -34,7 +33,7 @@ def save(path: Path, answer: dict[str, Any]) -> None:
 
 
 def ask(program: Callable[[Any], Any], open_device: Callable[[], Any]) -> dict[str, Any]:
-    """What a program answers, as a saved file has it."""
+    """Return a program's answer as in a saved file."""
     begin = time.monotonic()
     try:
         found: dict[str, Any] = {"status": "answered", "answer": program(open_device())}

@@ -1,4 +1,4 @@
-"""The machine, what doctor says of it, and replay files: `python basics.py DEVICE QUESTION...`."""
+"""The machine, the output of doctor, and replay files: `python basics.py DEVICE QUESTION...`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def machine(device_name: str) -> dict[str, Any]:
-    """What this machine is; nothing of fastprof's is used."""
+    """Describe this machine without fastprof."""
     found: dict[str, Any] = {
         "python": sys.version,
         "system": platform.platform(),
@@ -47,14 +47,14 @@ def machine(device_name: str) -> dict[str, Any]:
 
 
 def doctor(device_name: str) -> dict[str, Any]:
-    """What ``fastprof doctor`` prints."""
+    """Return the output of ``fastprof doctor``."""
     command = [sys.executable, "-m", "fastprof", "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50)
     return {"status": done.returncode, "stdout": done.stdout, "stderr": done.stderr[-4000:]}
 
 
 def _replay(device_name: str, program: str) -> dict[str, Any]:
-    """A recording with a shim between fastprof and CUPTI; the file is kept, whatever it holds."""
+    """Record with a shim between fastprof and CUPTI; keep the file in any case."""
     compiler = os.environ.get("CC", "cc").split()[0]
     if shutil.which(compiler) is None:
         raise NotAsked(f"there is no C compiler ({compiler}) to build the shim with")
@@ -64,7 +64,7 @@ def _replay(device_name: str, program: str) -> dict[str, Any]:
     cupti = devices.open_device(device_name).cupti_path()
     command = [sys.executable, str(HERE / "child.py"), device_name, program]
     if device_name == "simulated":
-        # fakegpu looks for the simulated device in the library itself.
+        # fakegpu searches the simulated device in the library itself.
         command[1:1] = [str(HERE / "behind_shim.py")]
     about = {"device": device_name, "program": program}
     env = {name: value for name, value in os.environ.items() if name != answering.FOLDER}

@@ -1,6 +1,6 @@
-"""Programs of which the truth is known: `python child.py DEVICE QUESTION...`.
+"""Programs with a known truth: `python child.py DEVICE QUESTION...`.
 
-Each records something and answers with what fastprof has of it and what it should be.
+Each records something, and answers with fastprof's result and the expected one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastprof import profile_section
 def recorded(
     work: Callable[[], None], device: Any, finish: bool = True, **options: Any
 ) -> dict[str, Any]:
-    """What a recording of ``work`` has: the GPU's tables, sections by name, and times in s."""
+    """Return the result of recording ``work``: the GPU's tables, sections by name, times in s."""
     device.finish()
     prof = fastprof.Profiler(gpu=True, skip_first=0, **options)
     times = [time.perf_counter()]
@@ -42,7 +42,7 @@ def recorded(
 
 
 def tables(prof: Any) -> dict[str, Any]:
-    """The GPU's tables of a recording that has ended."""
+    """Return the GPU's tables of a recording that has ended."""
     report = prof.report()
     gpu = report.snapshot.gpu
     if gpu is None or gpu.status != "on":
@@ -58,7 +58,7 @@ def tables(prof: Any) -> dict[str, Any]:
 
 
 def timed(device: Any, name: str, count: int, ms: float) -> float:
-    """Milliseconds between events around ``count`` kernels that a section launches."""
+    """Return the ms between events around ``count`` kernels that a section launches."""
 
     def launch() -> None:
         with profile_section(name):
@@ -91,13 +91,13 @@ def spins(device: Any) -> dict[str, Any]:
 
 
 def health(device: Any) -> dict[str, Any]:
-    """What the driver tells in another process, while the device is busy."""
+    """Compare with the driver's figures in another process, while the device is busy."""
     truth: list[tuple[int, int]] = []
 
     def work() -> None:
         device.launch(1)
         device.finish()
-        time.sleep(1.5)  # a device is asked about from its first record on
+        time.sleep(1.5)  # sampling of a device begins with its first record
         until = time.monotonic() + device.health_s
         while time.monotonic() < until:
             with profile_section("busy"):
@@ -123,7 +123,7 @@ def copies(device: Any) -> dict[str, Any]:
 
 
 def backward(device: Any) -> dict[str, Any]:
-    """Forward and backward without sections tell how many kernels each has."""
+    """Count the kernels of forward and backward without sections."""
 
     def plain(backward_too: bool) -> int:
         def work() -> None:
@@ -166,8 +166,8 @@ def streams(device: Any) -> dict[str, Any]:
 
 
 def driver_only(device: Any) -> dict[str, Any]:
-    """Kernels that no call of the runtime launches, as Triton's."""
-    device.launch_by_driver(1)  # compiled here
+    """Kernels launched without a call of the runtime, like Triton's."""
+    device.launch_by_driver(1)  # compiles it
 
     def work() -> None:
         with profile_section("driver only"):
@@ -177,7 +177,7 @@ def driver_only(device: Any) -> dict[str, Any]:
 
 
 def delay(device: Any) -> dict[str, Any]:
-    """Each kernel is launched when the device has nothing to do."""
+    """Launch each kernel while the device is idle."""
 
     def work() -> None:
         with profile_section("one by one"):
@@ -196,7 +196,7 @@ NODES, REPLAYS = 8, 20
 
 
 def graph(device: Any) -> dict[str, Any]:
-    """Captured and replayed in one recording."""
+    """Capture and replay in one recording."""
     replay: list[Callable[[], None]] = []
 
     def work() -> None:
@@ -210,7 +210,7 @@ def graph(device: Any) -> dict[str, Any]:
 
 
 def graph_before(device: Any) -> dict[str, Any]:
-    """Captured before the recording."""
+    """Capture before the recording."""
     replay = device.capture(NODES)
 
     def work() -> None:
@@ -222,7 +222,7 @@ def graph_before(device: Any) -> dict[str, Any]:
 
 
 def graph_again(device: Any) -> dict[str, Any]:
-    """The same in a second recording, which replays the first one's graph too."""
+    """The same in a second recording, which also replays the first one's graph."""
     replay: list[Callable[[], None]] = []
 
     def first() -> None:

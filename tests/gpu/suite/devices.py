@@ -1,7 +1,7 @@
-"""What the questions do on a device, once with torch on CUDA and once with the simulated one.
+"""The operations of the questions on a device: with torch on CUDA, and on the simulated one.
 
-Each method is the least that gives the device a known amount of work.  The methods that
-launch wait for nothing; ``finish`` does.
+Each method gives the device a known amount of work with minimal code.  Launching methods do not
+wait; ``finish`` does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Torch:
     """CUDA through torch."""
 
     name = "torch"
-    #: How much of something that takes long.
+    #: Amounts for long operations.
     many, busy_s, long_ms, health_s = 1_000_000, 10.0, 5000.0, 10.0
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Torch:
         ).cuda()
         self.input = torch.randn(64, 256, device="cuda")
         self._cycles_per_ms = 0
-        # Whatever is done once per process, before anything is counted.
+        # Do the work that happens once per process before any counting.
         self.launch(2)
         self.forward()
         self.backward()
@@ -54,13 +54,13 @@ class Torch:
         self.torch.cuda.synchronize()
 
     def launch(self, count: int, stream: int = 0) -> None:
-        """``count`` kernels, all the same."""
+        """Launch ``count`` equal kernels."""
         with self._on(stream):
             for _ in range(count):
                 self.x.fill_(1.0)
 
     def launch_by_driver(self, count: int) -> None:
-        """``count`` kernels that are launched without the runtime."""
+        """Launch ``count`` kernels without the runtime."""
         try:
             from triton_kernel import add_one
         except ImportError as error:
@@ -69,7 +69,7 @@ class Torch:
             add_one[(1,)](self.x, 1024, block=1024)
 
     def warm_up(self, seconds: float = 1.0) -> None:
-        """Have clocks go up, and find out how long a cycle is."""
+        """Raise the clocks, and measure the length of a cycle."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.torch.cuda._sleep(2_000_000)
@@ -78,13 +78,13 @@ class Torch:
         self._cycles_per_ms = int(cycles / self._events_ms(lambda: self.torch.cuda._sleep(cycles)))
 
     def spin(self, ms: float) -> None:
-        """One kernel of about ``ms`` milliseconds."""
+        """Launch one kernel of about ``ms`` milliseconds."""
         if not self._cycles_per_ms:
             self.warm_up()
         self.torch.cuda._sleep(int(ms * self._cycles_per_ms))
 
     def spin_in_line(self, ms: float) -> None:
-        """The same, behind what is there; the driver limits how much that can be."""
+        """Launch it behind the queued work; the driver limits the length of the queue."""
         self.spin(ms)
 
     def copy(self, direction: str, size_bytes: int) -> None:
@@ -105,7 +105,7 @@ class Torch:
         self.loss.backward()
 
     def capture(self, count: int) -> Callable[[], None]:
-        """A graph of ``count`` kernels; called, it is replayed."""
+        """Capture a graph of ``count`` kernels; return a function that replays it."""
         graph = self.torch.cuda.CUDAGraph()
         y = self.torch.ones(1024, device="cuda")
         side = self.torch.cuda.Stream()
@@ -120,7 +120,7 @@ class Torch:
         return graph.replay
 
     def hold_subscriber(self) -> None:
-        """Take CUPTI's one subscriber slot, as another profiler would."""
+        """Take CUPTI's only subscriber slot, like another profiler."""
         library = ctypes.CDLL(self.cupti_path())
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
         self._callback = kind(lambda *_: None)
@@ -130,7 +130,7 @@ class Torch:
             raise RuntimeError(f"cuptiSubscribe: {result}")
 
     def cupti_path(self) -> str:
-        """The libcupti that torch has loaded, found without fastprof."""
+        """Return the libcupti that torch has loaded, found without fastprof."""
         paths = {
             line.split(maxsplit=5)[5].strip()
             for line in Path("/proc/self/maps").read_text().splitlines()
@@ -138,16 +138,16 @@ class Torch:
         }
         if not paths:
             raise NotAsked("torch has loaded no libcupti")
-        # Triton brings a copy that torch does not use.
+        # Triton has a copy that torch does not use.
         return min(paths, key=lambda path: ("triton" in path, path))
 
     def elapsed_ms(self, work: Callable[[], None]) -> float:
-        """Time between two CUDA events around ``work``, which may launch what it likes."""
+        """Return the time between two CUDA events around ``work``."""
         return self._events_ms(work)
 
     def _events_ms(self, work: Callable[[], None]) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.torch.cuda._sleep(4_000_000)  # some 2 ms in which all that follows is launched
+        self.torch.cuda._sleep(4_000_000)  # some 2 ms for launching the work behind it
         begin.record()
         work()
         end.record()
@@ -155,11 +155,11 @@ class Torch:
         return float(begin.elapsed_time(end))
 
     def free_memory(self) -> int | None:
-        """Bytes of the device's memory that nobody has; None: not known."""
+        """Return the bytes of free device memory; None: unknown."""
         return int(self.torch.cuda.mem_get_info()[0])
 
     def ask_driver(self) -> tuple[int, int]:
-        """Temperature in C and SM clock in MHz, as nvidia-smi says."""
+        """Return the temperature in C and SM clock in MHz from nvidia-smi."""
         uuid = self.torch.cuda.get_device_properties(0).uuid
         query = ["--query-gpu=temperature.gpu,clocks.sm", "--format=csv,noheader,nounits"]
         command = ["nvidia-smi", "-i", f"GPU-{uuid}", *query]
@@ -174,7 +174,7 @@ class Torch:
 
 
 class Simulated:
-    """The fake of tests/gpu; its kernels take as long as they are told."""
+    """The fake of tests/gpu; the program chooses the length of its kernels."""
 
     name = "simulated"
     many, busy_s, long_ms, health_s = 200_000, 3.0, 3000.0, 4.0
@@ -193,7 +193,7 @@ class Simulated:
 
     def launch(self, count: int, stream: int = 0) -> None:
         self.gpu.launch("fill", 1, stream=7 + stream, count=count)
-        # Not faster than a real program: the point is that nothing is lost, not when.
+        # Not faster than a real program: the test is about losses, not about speed.
         time.sleep(count * 10e-6 if count >= 10_000 else 0.0)
 
     def launch_by_driver(self, count: int) -> None:
@@ -207,7 +207,7 @@ class Simulated:
         self.gpu.launch("spin", int(ms * 1e6))
 
     def spin_in_line(self, ms: float) -> None:
-        """As a driver has it, no more than some 1000 kernels wait."""
+        """Like a driver, allow at most some 1000 waiting kernels."""
         now, line_s = time.monotonic(), 1000 * ms / 1e3
         self._free_at = max(self._free_at, now) + ms / 1e3
         time.sleep(max(0.0, self._free_at - now - line_s))
@@ -236,7 +236,7 @@ class Simulated:
         return os.environ["FASTPROF_CUPTI"]
 
     def elapsed_ms(self, work: Callable[[], None]) -> float:
-        """What ``work`` spins; its other kernels take no time worth mention."""
+        """Return the time that ``work`` spins; its other kernels take almost no time."""
         before = self._spun_ns
         work()
         self.finish()
@@ -246,7 +246,7 @@ class Simulated:
         return None
 
     def ask_driver(self) -> tuple[int, int]:
-        """What the fake NVML says unless told otherwise."""
+        """Return the default figures of the fake NVML."""
         time.sleep(0.2)
         return 60, 1980
 

@@ -1,7 +1,7 @@
-"""Verdicts on saved answers: one function per question, which returns what was seen.
+"""Verdicts on saved answers: one function per question, which returns a summary.
 
-A function raises AssertionError, with a sentence, when the answer is not as it must be.  It
-sees nothing but the saved answer, so it can be asked again later, elsewhere:
+A function raises AssertionError with a sentence if the answer is wrong.  It uses only the saved
+answer, so you can run it again later and elsewhere:
 
     python judge.py FOLDER
 """
@@ -29,7 +29,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is held of an answer, and why."""
+    """The verdict on an answer, and its reason."""
 
     name: str
     verdict: str
@@ -40,12 +40,12 @@ class Verdict:
 
 
 def required() -> bool:
-    """Is a question that cannot be asked a failure?"""
+    """Return whether a question that cannot be asked is a failure."""
     return os.environ.get("FASTPROF_GPU_REQUIRED", "") not in ("", "0")
 
 
 def judge(question: Question, saved: Answer | None) -> Verdict:
-    """The verdict on the file of an answer; None: there is none."""
+    """Return the verdict on the file of an answer; None: there is no answer."""
     name = question.name
     if saved is None:
         return Verdict(name, FAIL, "no answer: there was no time left; ask again")
@@ -61,7 +61,7 @@ def judge(question: Question, saved: Answer | None) -> Verdict:
     except AssertionError as error:
         text = " ".join(str(error).split()) or "an assertion without a text"
         return Verdict(name, FAIL, text[:600])
-    except Exception as error:  # an answer that has not what it must have
+    except Exception as error:  # the answer lacks a required value
         return Verdict(name, FAIL, f"the answer cannot be read: {type(error).__name__}: {error}")
 
 
@@ -182,7 +182,7 @@ def _kernels(a: Answer) -> dict[str, int]:
 
 
 def exact(a: Answer, simulated: bool) -> str:
-    """Each section has the kernels that it launched."""
+    """Check that each section has the kernels that it launched."""
     oracles.nothing_is_missing(a["gpu"])
     found = _kernels(a)
     _must(found == a["truth"], f"kernels by section are {found}, not {a['truth']}")
@@ -190,7 +190,7 @@ def exact(a: Answer, simulated: bool) -> str:
 
 
 def backward(a: Answer, simulated: bool) -> str:
-    """All but the root gradient, which the calling thread launches itself."""
+    """Check all kernels but the root gradient, which the calling thread launches itself."""
     text = exact(a, simulated)
     inherited = sum(
         row[6] for row in a["gpu"]["activity"] if row[4] == oracles.INHERITED and row[5] >= 0
@@ -204,7 +204,7 @@ def backward(a: Answer, simulated: bool) -> str:
 
 
 def _times(a: Answer, limit: float = 0.01) -> str:
-    """Each section's GPU time is that between two events; the worst difference."""
+    """Compare each section's GPU time to two events; return the worst difference."""
     worst, where = 0.0, ""
     for name, ms in a["truth"].items():
         got = a["sections"].get(name, {"ns": 0})["ns"] / 1e6
@@ -257,7 +257,7 @@ def delay(a: Answer, simulated: bool) -> str:
 
 
 def health(a: Answer, simulated: bool) -> str:
-    """Neither stands still: the spans of what both saw meet, within 3 C and 5 %."""
+    """Check that the ranges of both overlap, within 3 C and 5 %: the values change meanwhile."""
     ours = a["gpu"]["devices"][0]["health"]
     _must(ours is not None, f"no health: {a['gpu']['health_reason']}")
     for figure, theirs in zip(
@@ -278,7 +278,7 @@ def health(a: Answer, simulated: bool) -> str:
 def _graph(a: Answer, replays: str) -> str:
     oracles.nothing_is_missing(a["gpu"])
     _none(a, "expired_launches", "incomplete")
-    # torch adds kernels of its own to a replay: count what the graph has by name.
+    # torch adds its own kernels to a replay: count the graph's kernels by name.
     most = max(oracles.kernel_counts(a["gpu"]).values())
     truth = a["truth"]["kernels"]
     # ... and launches one to warm up.
@@ -331,7 +331,7 @@ def everything(a: Answer, simulated: bool) -> str:
 
 
 def both_ways(a: Answer, simulated: bool) -> str:
-    """Of the answer of both questions."""
+    """Judge the answers of both questions."""
     callbacks, external = a["callbacks"], a["external"]
     tier = external["gpu"]["tier"]
     _must(tier == "external", f"with the slot held it was recorded by {tier}, not external")
@@ -368,7 +368,7 @@ def replay(a: Answer, simulated: bool) -> str:
 
 
 def profilers(a: Answer, simulated: bool) -> str:
-    """Times of every recording are right, nothing is stale, pauses are sane."""
+    """Check that times of every recording are right, nothing is stale, and pauses are plausible."""
     told = []
     if a.get("cuda"):
         _must(a["their_events"] > 0, "torch.profiler has no events")
@@ -400,7 +400,7 @@ def same_kernels(a: Answer, simulated: bool) -> str:
     return f"{sum(counts[0].values()):.0f} kernels by both; times {ratio:.3f} of torch.profiler's"
 
 
-# ---- what programs do ----
+# ---- programs ----
 
 
 def seed(a: Answer, simulated: bool) -> str:
@@ -544,7 +544,7 @@ JUDGES: dict[str, Callable[[Answer, bool], str]] = {
 
 
 def read(folder: Path, question: Question) -> Answer | None:
-    """The saved answer; of a question about two answers, both."""
+    """Return the saved answer; for a question about two answers, both."""
     if question.compares:
         parts = [_read(folder, name) for name in question.compares]
         for part in parts:

@@ -1,4 +1,4 @@
-"""A device that has much to do, and what fastprof takes: `python load.py DEVICE QUESTION...`."""
+"""A device with much work, and fastprof's cost: `python load.py DEVICE QUESTION...`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastprof import profile_section
 
 
 def million(device: Any) -> dict[str, Any]:
-    """As many launches as fast as the program can."""
+    """Launch many kernels as fast as possible."""
 
     def work() -> None:
         for _ in range(100):
@@ -29,7 +29,7 @@ def million(device: Any) -> dict[str, Any]:
 
 
 def busy(device: Any) -> dict[str, Any]:
-    """Kernels of 1 ms without a wait, the host ahead as far as it may; no wait at the end."""
+    """Kernels of 1 ms without a wait, the host as far ahead as possible; no wait at the end."""
     launched = 0
 
     def work() -> None:
@@ -57,7 +57,7 @@ def long_kernel(device: Any) -> dict[str, Any]:
 
 
 def costs(device: Any) -> dict[str, Any]:
-    """Seconds of each change of state, and what they do to the device's memory."""
+    """Return seconds of each change of state, and their effect on the device's memory."""
     from fastprof._core import Recorder
     from fastprof.capture import gpu_find
 
@@ -120,7 +120,7 @@ device.spin(20)
 
 
 def endings(device: str) -> dict[str, Any]:
-    """How a program with a recording under way ends, and how long that takes."""
+    """Return how, and how fast, a program ends during a recording."""
 
     def run(end: str, status: int) -> dict[str, Any]:
         code = PROGRAM.format(folder=str(Path(__file__).parent), device=device, end=end)

@@ -1,4 +1,4 @@
-"""What must hold between two sets of tables; each function raises AssertionError."""
+"""Invariants between two sets of tables; each function raises AssertionError."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import Counter
 from typing import Any
 
 OWN, INHERITED, CAPTURED, OTHER, UNKNOWN = range(5)
-#: Counters that are 0 in a recording from which nothing is missing.
+#: Counters that are 0 in a complete recording.
 LOSSES = ("dropped", "discarded", "lost_launches", "truncated", "rows_dropped", "unknown_kind")
 
 
 def nothing_is_missing(gpu: dict[str, Any]) -> None:
-    """No fault that loses activities, and rows that add up."""
+    """Check that no fault lost activities, and that rows add up."""
     counters = gpu["counters"]
     lost = {name: counters[name] for name in LOSSES if counters[name]}
     assert lost == {}, f"lost: {lost}"
@@ -24,7 +24,7 @@ def nothing_is_missing(gpu: dict[str, Any]) -> None:
 
 
 def by_how(gpu: dict[str, Any]) -> Counter[int]:
-    """Number of activities by how their place was found."""
+    """Return the number of activities by how their place was found."""
     count: Counter[int] = Counter()
     for row in gpu["activity"]:
         count[row[4]] += row[6]
@@ -32,7 +32,7 @@ def by_how(gpu: dict[str, Any]) -> Counter[int]:
 
 
 def copies(gpu: dict[str, Any]) -> dict[str, list[int]]:
-    """Direction -> number and bytes."""
+    """Return direction -> number and bytes."""
     found: dict[str, list[int]] = {}
     for row in gpu["activity"]:
         if -6 <= row[5] < 0:
@@ -43,7 +43,7 @@ def copies(gpu: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def kernel_counts(gpu: dict[str, Any]) -> Counter[str]:
-    """Launches by name, as :func:`plain_name` has it."""
+    """Return launches by name, see :func:`plain_name`."""
     count: Counter[str] = Counter()
     for row in gpu["kernels"]:
         count[plain_name(row[0])] += row[12]
@@ -51,7 +51,7 @@ def kernel_counts(gpu: dict[str, Any]) -> Counter[str]:
 
 
 def shape(result: dict[str, Any]) -> dict[str, Any]:
-    """What two recordings of one program have in common whatever their times were."""
+    """Return the part that equals in two recordings of one program, independent of times."""
     gpu = result["gpu"]
     return {
         "kernels": kernel_counts(gpu),
@@ -62,7 +62,7 @@ def shape(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_name(name: str) -> str:
-    """A kernel's name, demangled and without the spaces that demanglers differ in."""
+    """Return a kernel's name, demangled and without spaces, in which demanglers differ."""
     if name.startswith("_Z"):
         name = _demangled(name)
     return re.sub(r"\s+", "", name)

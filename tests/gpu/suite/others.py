@@ -1,4 +1,4 @@
-"""What needs torch on CUDA: other profilers, what programs do, overhead.
+"""Questions that need torch on CUDA: other profilers, programs, overhead.
 
 python others.py DEVICE QUESTION...
 """
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def _grandchild(*arguments: str, limit_s: float = 50.0, command: tuple[str, ...] = ()) -> Any:
-    """The last line of JSON that this file prints for ``arguments``."""
+    """Return the last line of JSON that this file prints for ``arguments``."""
     whole = [*(command or (sys.executable,)), str(HERE / "others.py"), *arguments]
     done = subprocess.run(whole, capture_output=True, text=True, timeout=limit_s)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -49,7 +49,7 @@ def _profiler(torch: Any, cuda: bool) -> Any:
 
 
 def _spun(device: Any) -> dict[str, Any]:
-    """A recording of kernels between two events."""
+    """Record kernels between two events."""
     truth: dict[str, float] = {}
 
     def work() -> None:
@@ -61,7 +61,7 @@ def _spun(device: Any) -> dict[str, Any]:
 
 
 def _between(device: Any, before: bool, cuda: bool) -> dict[str, Any]:
-    """Recordings before (if wanted) and after a torch.profiler."""
+    """Record before (if ``before``) and after a torch.profiler."""
     device.warm_up()
     stages = [_spun(device)] if before else []
     with _profiler(device.torch, cuda) as theirs:
@@ -89,7 +89,7 @@ def profiler_cuda_first(device: Any) -> dict[str, Any]:
 
 
 def profiler_inside(device: Any) -> dict[str, Any]:
-    """A torch.profiler of CPU and CUDA in the middle of a recording."""
+    """Run a torch.profiler of CPU and CUDA in the middle of a recording."""
     truth: dict[str, float] = {}
 
     theirs: list[Any] = []
@@ -114,7 +114,7 @@ def profiler_inside(device: Any) -> dict[str, Any]:
 
 
 def _steps(torch: Any) -> Callable[[], None]:
-    """Training steps; of the first ones nothing is to be counted."""
+    """Return training steps whose warm-up is over."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True).cuda()
     optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
@@ -136,9 +136,9 @@ def _steps(torch: Any) -> Callable[[], None]:
 
 
 def by_kineto(torch: Any, step: Callable[[], None], steps: int) -> dict[str, list[float]]:
-    """Kernel name -> count, ns.
+    """Return kernel name -> count, ns.
 
-    Sections are ranges of the user's, which have events on the device, too: those are no kernels.
+    Sections are user ranges, which have events on the device, too: these are not kernels.
     """
     with _profiler(torch, True) as prof:
         for _ in range(steps):
@@ -176,12 +176,12 @@ def by_fastprof(torch: Any, step: Callable[[], None], steps: int) -> dict[str, l
 
 
 def same_kernels(device_name: str) -> dict[str, Any]:
-    """What each counts in a process of its own."""
+    """Return the counts of each profiler in a separate process."""
     return {who: _grandchild("--count", who) for who in ("kineto", "fastprof")}
 
 
 def same_kernels_after(device_name: str) -> dict[str, Any]:
-    """What each counts in one process, fastprof first."""
+    """Return the counts of each profiler in one process, fastprof first."""
     return _grandchild("--count", "after")
 
 
@@ -194,7 +194,7 @@ def _count(who: str) -> Any:
     return (by_kineto if who == "kineto" else by_fastprof)(torch, step, 5)
 
 
-# ---- what programs do ----
+# ---- programs ----
 
 SEED = """\
 import json, torch
@@ -204,7 +204,7 @@ called = []
 numbers = torch.rand(8, device="cuda").tolist()
 print(json.dumps({{"numbers": numbers, "seed": torch.cuda.initial_seed(), "called": called}}))
 """
-#: Something else that torch has to call when it initialises CUDA.
+#: Another call in torch's queue for the initialisation of CUDA.
 QUEUED = "torch.cuda._lazy_call(lambda: called.append(1))"
 
 
@@ -302,13 +302,13 @@ def _tool() -> Any:
     return {"status": gpu and gpu.status, "reason": gpu and gpu.reason, "calls": calls}
 
 
-# ---- what it costs ----
+# ---- costs ----
 
 
 def _rounds(
     device: Any, step: Callable[[], None], steps: int, rounds: int, **options: Any
 ) -> dict[str, Any]:
-    """ms per step in turns, off and on; the order changes each time."""
+    """Return ms per step in turns, off and on; the order changes each time."""
     found: dict[str, list[float]] = {"off": [], "on": []}
     for number in range(rounds):
         for name in ("off", "on") if number % 2 else ("on", "off"):
@@ -326,7 +326,7 @@ def _rounds(
 
 
 def overhead_transformer(device: Any) -> dict[str, Any]:
-    """Steps as a transformer has them, with sections and the GPU, without functions."""
+    """Steps of a transformer, with sections and the GPU, without functions."""
     torch = device.torch
     layer = torch.nn.TransformerEncoderLayer(
         1024, 16, 4096, dropout=0.0, batch_first=True, dtype=torch.bfloat16
@@ -351,7 +351,7 @@ def overhead_transformer(device: Any) -> dict[str, Any]:
 
 
 def overhead_launches(device: Any) -> dict[str, Any]:
-    """Steps that only launch, the device being faster."""
+    """Steps that only launch; the device is faster."""
 
     def step() -> None:
         with profile_section("launches"):

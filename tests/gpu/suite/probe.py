@@ -1,6 +1,6 @@
-"""What this CUPTI does, found out by ctypes without fastprof: `python probe.py DEVICE QUESTION...`.
+"""Probes CUPTI's behaviour by ctypes, without fastprof: `python probe.py DEVICE QUESTION...`.
 
-Each question wants a process to itself: what is done to CUPTI stays done.
+Each question needs a separate process, because changes to CUPTI are permanent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import answering
 import devices
 from devices import NotAsked
 
-# Numbers of CUPTI's that hold in every release from 11.8 on.
+# Numbers of CUPTI, the same in every release from 11.8 on.
 KERNEL, EXTERNAL, DRIVER_KIND, RUNTIME_KIND = 10, 39, 4, 5
 DRIVER, RUNTIME = 1, 2
 CUSTOM2 = 5
@@ -39,13 +39,13 @@ CLOCK = ctypes.CFUNCTYPE(ctypes.c_uint64)
 
 
 class Cupti:
-    """CUPTI of this process; every call's result is kept."""
+    """CUPTI of this process; keeps every call's result."""
 
     def __init__(self, device: Any) -> None:
         self.path = device.cupti_path()
         self.library = ctypes.CDLL(self.path)
         self.results: dict[str, int] = {}
-        self.kept: list[Any] = []  # what CUPTI has pointers to
+        self.kept: list[Any] = []  # objects to which CUPTI has pointers
 
     def has(self, name: str) -> bool:
         return hasattr(self.library, name)
@@ -128,13 +128,13 @@ class Records:
         return sum(row[0] == kind for row in self.rows)
 
     def flush(self, flags: int = 0) -> int:
-        """Flush; how many kernels were delivered so far."""
+        """Flush; return the number of kernels delivered so far."""
         self.cupti.call("cuptiActivityFlushAll", ctypes.c_uint32(flags))
         return self.count()
 
 
 def probe_flush(device: Any) -> dict[str, Any]:
-    """Does a flush withhold what is finished while the device is busy?"""
+    """Does a flush withhold finished activities while the device is busy?"""
     cupti = Cupti(device)
     records = Records(cupti, 64 << 10)
     cupti.call("cuptiActivityEnable", KERNEL)
@@ -147,7 +147,7 @@ def probe_flush(device: Any) -> dict[str, Any]:
     behind_long = records.flush() - first
     device.finish()
     when_idle = records.flush() - first
-    # Short kernels in a row, as a training program has them that never waits.
+    # Short kernels in a row, like those of a training program that never waits.
     before, begin = records.count(), time.monotonic()
     for _ in range(600):
         device.spin(1)
@@ -176,7 +176,7 @@ def probe_flush(device: Any) -> dict[str, Any]:
 
 
 def probe_clock(device: Any) -> dict[str, Any]:
-    """Whose clock has CUPTI when somebody has registered one, and can it be replaced?"""
+    """Which clock does CUPTI use after another client has registered one?  Can we replace it?"""
     cupti = Cupti(device)
     found: dict[str, Any] = {"available": cupti.has("cuptiActivityRegisterTimestampCallback")}
     found["offset_ns"] = cupti.now() - time.time_ns()
@@ -216,7 +216,7 @@ def probe_clock(device: Any) -> dict[str, Any]:
 
 
 class Calls:
-    """A callback in Python that writes down (domain, cbid, site, correlation id)."""
+    """A callback in Python that stores (domain, cbid, site, correlation id)."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, int]] = []
@@ -229,7 +229,7 @@ class Calls:
 
 
 def probe_nested(device: Any) -> dict[str, Any]:
-    """Has a call of the driver inside one of the runtime that one's correlation id?"""
+    """Does a driver call inside a runtime call have the same correlation id?"""
     cupti = Cupti(device)
     calls = Calls()
     slot = cupti.subscribe(calls.callback)
@@ -257,7 +257,7 @@ def probe_nested(device: Any) -> dict[str, Any]:
 
 
 def probe_ids(device: Any) -> dict[str, Any]:
-    """Do correlation ids begin anew when the subscriber goes?"""
+    """Do correlation ids restart when the subscriber leaves?"""
     cupti = Cupti(device)
     seen = []
     for _ in range(2):
@@ -275,7 +275,7 @@ def probe_ids(device: Any) -> dict[str, Any]:
 
 
 def probe_external(device: Any) -> dict[str, Any]:
-    """Do external ids come with kernels when only the calls that launch are enabled?"""
+    """Do external ids come with kernels if only launching calls are enabled?"""
     cupti = Cupti(device)
     if not cupti.has("cuptiActivityEnableRuntimeApi"):
         return cupti.about() | {"available": False}
@@ -314,9 +314,9 @@ def probe_external(device: Any) -> dict[str, Any]:
 
 
 def probe_cost(device: Any) -> dict[str, Any]:
-    """Nanoseconds of a callback that does nothing, of a record, and of a push and pop."""
+    """Measure the ns of an empty callback, of a record, and of a push and pop."""
     cupti = Cupti(device)
-    nothing = ctypes.CDLL(None).labs  # takes what it is given and returns at once
+    nothing = ctypes.CDLL(None).labs  # accepts any argument and returns at once
     address = ctypes.cast(nothing, ctypes.c_void_p)
     records = Records(cupti, 8 << 20)
     device.warm_up(0.5)

@@ -1,4 +1,4 @@
-"""Every question of the first day with a GPU, in the order in which they are asked."""
+"""The questions of the first day with a GPU, in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class Question:
     """A question, and the program that answers it.
 
     Attributes:
-        name: of the function in ``script`` that answers and of that in judge.py that judges.
+        name: the name of the answering function in ``script`` and of the judging one in judge.py.
         part: 1 to 4.
         script: a file of this folder.
-        limit_s: after so many seconds the program is ended.
+        limit_s: seconds after which the program is ended.
         simulated: whether the simulated device can answer.
-        optional: about a tool that a machine need not have.
-        together: questions in a row with the same word are asked of one process.
-        compares: the answers of which questions are judged; nothing is run.
+        optional: about a tool that the machine may lack.
+        together: one process answers neighbouring questions with the same word.
+        compares: judge the answers of these questions; run nothing.
     """
 
     name: str
@@ -39,7 +39,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_part(1, "basics.py", "machine", "doctor"),
     *_part(1, "probe.py", "probe_flush", "probe_clock", "probe_nested", "probe_ids"),
     *_part(1, "probe.py", "probe_external", "probe_cost"),
-    # 2: what is known
+    # 2: known truth
     *_part(2, "child.py", "counts", "threads", "streams", "copies", together="counts"),
     *_part(2, "child.py", "backward", "spins", "delay", together="counts"),
     *_part(2, "child.py", "driver_only"),
@@ -48,7 +48,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question("both_ways", 2, compares=("everything", "everything_held")),
     *_part(2, "basics.py", "replay_callbacks", "replay_external", optional=True),
     *_part(2, "child.py", "health"),
-    # 3: other profilers, and what programs do
+    # 3: other profilers, and programs
     *_part(3, "others.py", "seed", limit_s=90, simulated=False),
     *_part(3, "others.py", "profiler_cpu_between", "profiler_cuda_between", simulated=False),
     *_part(3, "others.py", "profiler_cpu_first", "profiler_cuda_first", simulated=False),
@@ -57,7 +57,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_part(3, "others.py", "compiled", limit_s=90, simulated=False),
     *_part(3, "others.py", "loader", simulated=False),
     *_part(3, "load.py", "endings", limit_s=90),
-    # 4: load, and what fastprof costs
+    # 4: load, and fastprof's cost
     *_part(4, "load.py", "busy", "long_kernel", "million", "costs"),
     *_part(4, "others.py", "overhead_transformer", limit_s=90, simulated=False),
     *_part(4, "others.py", "overhead_launches", simulated=False),

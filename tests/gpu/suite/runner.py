@@ -1,12 +1,11 @@
-"""Asks the questions of questions.py, saves what is answered, and only then judges.
+"""Asks the questions of questions.py, saves the answers, and only then judges.
 
     python runner.py --data FOLDER [--part N] [--only NAME] [--device torch|simulated]
 
-tests/gpu/first_day calls it.  FOLDER/answers has a file per question, FOLDER/logs what the
-programs printed.  A question that has an answer there already is not asked again, unless it is
-named by --only.  If $OUT is set, that folder gets an archive of all of it and the verdicts
-after each question, so that little is lost when this process is ended.  Exit status: 0 when
-nothing failed, 1 when something did.
+tests/gpu/first_day calls it.  FOLDER/answers has a file per question, FOLDER/logs the programs'
+output.  A question with an answer is not asked again, unless --only names it.  If $OUT is set, that
+folder gets an archive of everything and the verdicts after each question, so that little is lost if
+this process is ended.  Exit status: 0 if nothing failed, else 1.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from questions import QUESTIONS, Question
 
 HERE = Path(__file__).resolve().parent
 
-#: Less time than this is not worth a start.
+#: With less time left, start no program.
 LEAST_S = 10.0
 
 
 class Asking:
-    """Asks questions of a device until a moment of the monotonic clock."""
+    """Asks questions of a device until a given time of the monotonic clock."""
 
     def __init__(self, data: Path, device: str, env: Mapping[str, str], until: float) -> None:
         self.answers, self.logs = data / "answers", data / "logs"
@@ -52,12 +51,12 @@ class Asking:
         return (self.answers / f"{question.name}.json").exists()
 
     def forget(self, questions: Sequence[Question]) -> None:
-        """Have them asked anew."""
+        """Drop their answers, so that they are asked again."""
         for one in questions:
             (self.answers / f"{one.name}.json").unlink(missing_ok=True)
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Ask those that have no answer, of one process; if it fails, the rest one by one."""
+        """Ask those without an answer, in one process; if it fails, ask the rest one by one."""
         missing = [one for one in questions if not self.has(one) and not one.compares]
         if self.device == "simulated":
             for one in missing:
@@ -71,7 +70,7 @@ class Asking:
             self._run([one], keep=True)
 
     def _run(self, questions: Sequence[Question], keep: bool) -> None:
-        """Run the program of some questions; ``keep``: what went wrong is the answer."""
+        """Run the program of some questions; ``keep``: save an error as the answer."""
         first = questions[0]
         limit = min(float(max(one.limit_s for one in questions)), self.until - time.monotonic())
         if limit < LEAST_S:
@@ -111,14 +110,14 @@ class Asking:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a program and what it has started."""
+    """End a program and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def wanted(part: int | None, only: Sequence[str]) -> list[Question]:
-    """The questions of a part, or some by name."""
+    """Return the questions of a part, or some by name."""
     known = {one.name for one in QUESTIONS}
     for name in only:
         if name not in known:
@@ -133,14 +132,14 @@ def wanted(part: int | None, only: Sequence[str]) -> list[Question]:
 
 
 def rounds(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    """What is asked of one process."""
+    """Yield the questions for one process."""
     numbered = enumerate(questions)
     for _, some in groupby(numbered, key=lambda pair: pair[1].together or str(pair[0])):
         yield [one for _, one in some]
 
 
 def environment(device: str, data: Path) -> dict[str, str]:
-    """Of the programs; the simulated device is built."""
+    """Return the environment of the programs; build the simulated device."""
     if device == "torch":
         return {name: value for name, value in os.environ.items() if name != "FASTPROF"}
     import build_fake
@@ -155,7 +154,7 @@ def environment(device: str, data: Path) -> dict[str, str]:
 
 
 def leave(data: Path, verdicts: Sequence[Verdict], out: Path | None) -> None:
-    """Write the verdicts, and what $OUT is to have; each file whole or not at all."""
+    """Write the verdicts and the files of $OUT, each whole or not at all."""
     lines = "".join(f"{one.line()}\n" for one in verdicts)
     (data / "verdicts.txt").write_text(lines, encoding="utf-8")
     if out is None:

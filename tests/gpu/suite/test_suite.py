@@ -1,9 +1,9 @@
-"""The questions of the first day by pytest, one test each.
+"""The questions of the first day in pytest, one test each.
 
     python -m pytest -m gpu tests/gpu/suite
 
-`bash tests/gpu/first_day` asks the same without pytest and keeps the answers; how the harness
-itself works on the simulated device is in tests/gpu/test_first_day.py.
+`bash tests/gpu/first_day` asks the same without pytest and keeps the answers;
+tests/gpu/test_first_day.py tests the harness itself on the simulated device.
 """
 
 from __future__ import annotations

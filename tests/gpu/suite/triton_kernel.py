@@ -1,6 +1,6 @@
-"""A kernel of Triton's, which launches through the driver alone.
+"""A Triton kernel: Triton launches with the driver only.
 
-In a file, since Triton reads the source of what it compiles.
+It is in a file, because Triton reads the source of its kernels.
 """
 
 from __future__ import annotations

@@ -58,9 +58,11 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
 
 def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) -> Finding | None:
     limit = LIMITS["imbalance"]
-    severity = limit.grade(work.share)
-    if severity is None or min(row.steps for row in ranks.rows) < MIN_STEPS:
+    severity, steps = limit.grade(work.share), min(row.steps for row in ranks.rows)
+    if severity is None or steps < MIN_STEPS:
         return None
+    if steps < CRITICAL_STEPS:
+        severity = "warning"
     fix: tuple[str, ...] = (
         (
             f"Give each rank its part of it, do it less often, or in a thread: rank {work.rank} "
@@ -71,7 +73,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
         fix = fixes("checkpoint-often", framework)
     return Finding(
         rule="imbalance",
-        severity="warning",
+        severity=severity,
         title=(
             f"Ranks wait {with_percent(work.share)} of a step for what rank {work.rank} does "
             "between steps"

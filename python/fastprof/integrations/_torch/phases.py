@@ -11,11 +11,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from threading import get_ident
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
+from fastprof.session.own_time import clock
 
 if TYPE_CHECKING:
     from fastprof.session.own_time import OwnTime
@@ -31,6 +33,8 @@ EVAL = profile_section("eval")
 _REMEMBERED = 1000
 #: Batches to wait for an optimizer of torch that was made and has not stepped.
 _PATIENCE = 64
+#: Calls of backward whose CPU time is not read.
+_FIRST_BACKWARDS = 4
 
 
 class Phases:
@@ -79,6 +83,9 @@ class Phases:
         self._next_is_backward: dict[int, int] = {}
         self._backwards = 0
         self._backward_opened = False
+        # Wall and CPU time when backward began, where they are read; calls without readings.
+        self._backward_at: tuple[int, int] | None = None
+        self._seen_backwards = 0
         self._optimizers: list[int] = []
         self._in_closure = False
         self._stepped: Any = None
@@ -222,12 +229,21 @@ class Phases:
         elif self._outside:
             self._interrupt_outside()
         self._backward_opened = BACKWARD.enter_phase()
+        if self._seen_backwards < _FIRST_BACKWARDS:  # may wait for ranks that start later
+            self._seen_backwards += 1
+        else:
+            self._backward_at = clock(), thread_time_ns()
 
     def backward_ends(self, *exc_info: Any) -> None:
         """Handle the end of autograd, also by an exception."""
         if not self.here() or not self._backwards:
             return
         self._backwards -= 1
+        if not self._backwards and self._backward_at is not None:
+            began, cpu_began = self._backward_at
+            self._backward_at = None
+            self.run.backward_cpu_ns += thread_time_ns() - cpu_began
+            self.run.backward_ns += clock() - began
         if not self._backwards and self._backward_opened:
             self._backward_opened = False
             BACKWARD.__exit__(*(exc_info or (None, None, None)))
