@@ -26,7 +26,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "torch": (
             ("Build the DataLoader once, before the loop over epochs, with "
             "persistent_workers=True."),
-            "Keep what a worker must import and load small; fork starts quicker than spawn.",
+            "Keep the imports and data of a worker small; fork starts faster than spawn.",
         ),
         "lightning": (
             ("DataLoader(persistent_workers=True): the one that fit() is given or that "
@@ -111,9 +111,8 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Switch W&B off while profiling.",
         ),
         "lightning": (
-            ("Call self.log() in every 50th training_step and not in each: it takes its time "
-            "even where Trainer(log_every_n_steps=...) writes nothing. Look at what callbacks do "
-            "per batch."),
+            ("Call self.log() in every 50th training_step and not in each: it takes time even if "
+            "Trainer(log_every_n_steps=...) writes nothing. Check the callbacks' work per batch."),
         ),
         "transformers": (
             f'{_HF}(logging_steps=100), report_to="none" while profiling.',

@@ -236,13 +236,13 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "Forward pass",
         "35-40 %",
-        "look at what takes the rest: data, optimizer, logging",
+        "check the rest: data, optimizer, logging",
         "mixed precision, fused or flash attention, torch.compile",
     ),
     Target(
         "Backward pass",
         "40-45 %",
-        "look at what takes the rest: data, optimizer, logging",
+        "check the rest: data, optimizer, logging",
         "recomputation, gradient synchronization, memory pressure",
     ),
     Target("Optimizer", "<15 %", "fine", "a fused optimizer, or fewer steps of it"),

@@ -114,7 +114,7 @@ class _Reader:
             raise LoadError("not a profile: a reference to nothing")
         out = self._refs[index]
         if out is _Unfinished:
-            raise LoadError("not a profile: a reference to a dict or to what encloses it")
+            raise LoadError("not a profile: a reference to a dict or to an object that encloses it")
         return out
 
     def _dict(self, depth: int) -> dict[Any, Any]:
@@ -129,7 +129,7 @@ class _Reader:
             if not _is_function(key):
                 raise LoadError("not a profile: a key that is not (file, line, name)")
             if key in out:
-                raise LoadError("a function stands in it twice")
+                raise LoadError("a function occurs twice")
             out[key] = self.value(depth + 1)
 
     def _byte(self) -> int:

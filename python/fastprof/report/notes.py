@@ -71,8 +71,8 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         )
     if snapshot.steps.apart:
         notes.append(
-            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} set apart, "
-            "now and then, to measure what the function hook costs."
+            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} set apart "
+            "to measure the cost of the function hook."
         )
     if snapshot.meta.get("imports_folded"):
         notes.append(_FOLDED)

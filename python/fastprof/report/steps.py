@@ -181,8 +181,8 @@ def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
 def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
     """Return the name of ``node``, and the nearest function of the program above it.
 
-    Below no function of the program, use the nearest one that is not fastprof's: its wrappers call
-    functions of other packages.
+    If no function of the program is above it, name the nearest one that is not fastprof's: its
+    wrappers call functions of other packages.
     """
     own = snapshot.keys[nodes.key[node]]
     caller = None

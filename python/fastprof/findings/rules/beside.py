@@ -136,7 +136,7 @@ def _mostly(facts: Facts, hot: Hot | None) -> str:
 
 def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
     if hot is None:
-        return ("Look at what this section does: do it less often, or beside the step.",)
+        return ("Do the work of this section less often, or in parallel to the step.",)
     if not facts.is_loop(hot.key):
         return (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
     called = top_calls(hot)

@@ -25,7 +25,7 @@ _MOST = 2 / 3
 _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that no other program "
     "uses (the job's request, the container's limit, `taskset`)."),
-    "Then record again: the other figures of this run are of a busy machine.",
+    "Then record again: the other figures of this run come from a busy machine.",
 )  # fmt: skip
 
 

@@ -324,7 +324,7 @@ class OperatorWindows:
         cuda = bool(options.enable_cuda_profiling) and bool(torch.cuda.is_available())
         if options.enable_cuda_profiling is True and not cuda:
             self._faults.tell(
-                "Operators: CUDA profiling was asked for, but CUDA is not available; it was left "
+                "Operators: CUDA profiling was requested, but CUDA is not available; it was left "
                 "out."
             )
         self._device = "cuda" if cuda else ""
