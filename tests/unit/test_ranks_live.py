@@ -210,7 +210,10 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     assert job.judge.job_now(job.now).verdict.startswith(
         f"No rank is late in its steps. {line[:80]}"
     )
-    assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
+    metrics = job.judge.metrics
+    assert metrics["profile/ranks/late_rank"] == 0.0
+    assert metrics["profile/ranks/wait_ms"] == pytest.approx(8.0, abs=0.1)
+    assert metrics["profile/ranks/cost_percent"] == pytest.approx(15.0, abs=1.0)
     us = 24_000
     more = job.run(4)
     assert len(more) == 2

@@ -91,6 +91,8 @@ class Judge(HeardRanks):
         #: Reported work of ranks between steps while others waited, by rank and phase.
         self._between: dict[tuple[int, str], WorkBetweenSteps] = {}
         self._waited = 0  # number of windows in a row in which others waited
+        #: The work for which others wait now.
+        self._work: WorkBetweenSteps | None = None
         #: Past delays, with their first and last steps.
         self._episodes: list[tuple[Straggler, int, int]] = []
         self._stalls = Stalls()
@@ -143,13 +145,21 @@ class Judge(HeardRanks):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The late rank (-1: none), the others' wait for it per step, its share in percent."""
-        told = [known.straggler for known in self._lates.values() if known.told is not None]
-        late = max(told, key=lambda late: late.late_ms, default=None)
+        """The late rank (-1: none), the others' wait for it per step, its share in percent.
+
+        A rank that works between its steps while the others wait counts as late.
+        """
+        waits = [
+            (late.wait_ms, late.late_share, late.rank)
+            for late in (known.straggler for known in self._lates.values() if known.told)
+        ]
+        if self._work is not None:
+            waits.append((self._work.wait_ms, self._work.share, self._work.rank))
+        wait_ms, share, rank = max(waits, default=(0.0, 0.0, -1))
         return {
-            "profile/ranks/late_rank": -1.0 if late is None else float(late.rank),
-            "profile/ranks/wait_ms": 0.0 if late is None else late.wait_ms,
-            "profile/ranks/cost_percent": 0.0 if late is None else 100.0 * late.late_share,
+            "profile/ranks/late_rank": float(rank),
+            "profile/ranks/wait_ms": wait_ms,
+            "profile/ranks/cost_percent": 100.0 * share,
         }
 
     def job_now(self, now: float) -> JobNow:
@@ -357,7 +367,8 @@ class Judge(HeardRanks):
         """Report once that others wait for work between steps; again if it has doubled."""
         work = work_between_steps(found.runs)
         self._waited = 0 if work is None else self._waited + 1
-        if work is None or self._waited < _MISSES:
+        self._work = work if self._waited >= _MISSES else None
+        if work is None or self._work is None:
             return []
         before = self._between.get((work.rank, work.phase))
         if before is not None and work.wait_ms < _CHANGE * before.wait_ms:
