@@ -495,6 +495,19 @@ def test_three_runs_have_a_column_each_against_the_first():
     assert comparison.to_markdown().count("report (2)") >= 3
 
 
+def test_three_runs_have_a_row_per_unit_and_new_functions():
+    """15.2 steps/s -> 294 samples/s (-40%): the first run's samples per second were not shown."""
+    other = run(normal(5.0, N, 1), functions=[function("added", 2.0)])
+    runs = [training(10.0, 32, 0.5, 1.0), other, training(20.0, 32, 0.5, 1.0)]
+    text = fastprof.compare(*runs).to_text()
+    rates = [line.split() for line in text.splitlines() if line.startswith("Throughput")]
+    assert [(row[1], row[2]) for row in rates] == [("100", "steps/s"), ("3200", "samples/s")]
+    assert rates[0][-1] == rates[1][3] == "n/a"
+    assert "(-50%)" in rates[1][-1]
+    added = next(line for line in text.splitlines() if line.startswith("added"))
+    assert added.split()[1:] == ["-", "0.010", "(new)", "-"]
+
+
 # ---- outputs ----
 
 

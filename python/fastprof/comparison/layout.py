@@ -364,10 +364,15 @@ def _columns(title: str, comparison: Comparison, cells: Iterable[tuple[str, ...]
 
 
 def _summary_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
-    names = dict.fromkeys(row.name for pair in pairs for row in pair.summary)
+    # Pairs may have other units: samples per second need a batch size on both sides.
+    names = dict.fromkeys((row.name, row.unit) for pair in pairs for row in pair.summary)
+    places = {name: i for i, (name, _) in reversed(list(enumerate(names)))}
     out = []
-    for name in names:
-        rows = [next((r for r in pair.summary if r.name == name), None) for pair in pairs]
+    for name, unit in sorted(names, key=lambda of: places[of[0]]):
+        rows = [
+            next((r for r in pair.summary if (r.name, r.unit) == (name, unit)), None)
+            for pair in pairs
+        ]
         first = next((row.before_text for row in rows if row and row.before_text), "n/a")
         out.append((name, first, *(
             "n/a" if row is None else f"{row.after_text or 'n/a'} "
@@ -392,6 +397,12 @@ def _effect_cell(effect: Effect | None) -> str:
     return f"{number(effect.after_ms)} ({change(effect.change)} {verdict})"
 
 
+def _row_cell(value: Change | None) -> str:
+    if value is None or value.after is None:
+        return "-"
+    return f"{number(value.after)} ({'new' if value.before is None else change(value.relative)})"
+
+
 def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, ...]]:
     by_name: dict[tuple[str, str], list[Row | None]] = {}
     for i, pair in enumerate(pairs):
@@ -409,7 +420,6 @@ def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, .
     for (name, _), rows in ordered:
         changes = [None if r is None else r.figures.get(key, _NOTHING) for r in rows]
         first = next((c.before for c in changes if c is not None and c.before is not None), None)
-        out.append((short(name), number(first) if first is not None else "-", *(
-            "-" if c is None or c.after is None else f"{number(c.after)} ({change(c.relative)})"
-            for c in changes)))  # fmt: skip
+        before = "-" if first is None else number(first)
+        out.append((short(name), before, *map(_row_cell, changes)))
     return out
