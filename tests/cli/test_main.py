@@ -60,6 +60,10 @@ def test_python_m_has_the_commands_unless_there_is_such_a_script(
     assert "a script ['x']" in script.stdout
     assert main_of_module(["targets"]) == 0
     assert capsys.readouterr().out
+    (tmp_path / "targets").mkdir()
+    assert main_of_module(["targets"]) == 0
+    assert main_of_module(["export", "train.fprof"]) == 2
+    assert "no command 'export'" in capsys.readouterr().err
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

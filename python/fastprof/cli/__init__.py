@@ -86,7 +86,8 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
     If a file has the name of a command, the name means that script.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if args and args[0] in _TABLE and not os.path.isfile(args[0]):
+    # A word that names no file is a command, known or not.
+    if args and args[0].isalpha() and not os.path.isfile(args[0]):
         return main(args)
     if not _recorder_loads():
         return USAGE_ERROR
