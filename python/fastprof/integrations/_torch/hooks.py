@@ -219,7 +219,8 @@ class Hooks:
         self._before.pop(self._before_key, None)
 
     def _module_begins(self, module: Any) -> None:
-        self._take_after()  # of a call that raised
+        if self._after is not None:  # of a call that raised
+            self._take_after()
         if not self._phases.module_begins(module):
             return
         try:
@@ -233,7 +234,7 @@ class Hooks:
         except BaseException:
             self._phases.module_ends(module)
             raise
-        self._disarm()
+        self._before.pop(self._before_key, None)
 
     def _take_after(self) -> None:
         if self._after is not None:

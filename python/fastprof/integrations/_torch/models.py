@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -30,15 +30,18 @@ def has_loss(output: Any) -> bool:
     """Return whether the output has a loss: a single number where backward can begin."""
     if hasattr(output, "requires_grad"):
         return bool(output.requires_grad) and output.dim() == 0
-    if isinstance(output, Mapping):
-        return any(_is_loss(value) for value in islice(output.values(), _LOOKED_AT))
+    values: Iterable[Any]
     if isinstance(output, (tuple, list)):
-        return any(_is_loss(value) for value in output[:_LOOKED_AT])
-    return _is_loss(getattr(output, "loss", None))
-
-
-def _is_loss(value: Any) -> bool:
-    return bool(getattr(value, "requires_grad", False)) and value.dim() == 0
+        values = output[:_LOOKED_AT]
+    elif isinstance(output, Mapping):
+        values = islice(output.values(), _LOOKED_AT)
+    else:
+        values = (getattr(output, "loss", None),)
+    # Not any(): a generator would be more calls, in code that may run hundreds of times per step.
+    for value in values:  # noqa: SIM110
+        if getattr(value, "requires_grad", False) and value.dim() == 0:
+            return True
+    return False
 
 
 def has_optimizers() -> bool:

@@ -122,7 +122,10 @@ class Phases:
 
     def module_begins(self, module: Any) -> bool:
         """Handle the call of a module; return whether :meth:`module_ends` must be called."""
-        if not self.here() or self._in_call or self._backwards or self.fetching:
+        if self._in_call or self._backwards or self.fetching:
+            return False
+        # As here() tests; hundreds of modules may be called in a step.
+        if not self.on or claims or get_ident() != self._thread:
             return False
         if self._optimizers and not self._in_closure:
             return False
@@ -175,7 +178,7 @@ class Phases:
     def module_ends(self, module: Any, output: Any = None) -> None:
         """Handle the end of that module's call: it returned ``output``, or raised."""
         self._in_call = False
-        if not self.here():
+        if not self.on or claims or get_ident() != self._thread:
             return
         if self._ends_with_call:
             FORWARD.leave_now()
