@@ -619,6 +619,23 @@ def test_many_small_operations_are_counted() -> None:
     assert "CUDA" not in text(rule)  # there is no GPU
 
 
+def test_operators_on_tensors_in_the_dataset_are_no_cost_of_the_network() -> None:
+    """(x - x.mean()) / x.std() of each sample: "100 % of forward and backward is calling"."""
+    linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 0.3, 2)
+    mean = calls(tensor("mean"), 0.5, 256)
+    rows = tuple(
+        replace(row, calls=3 * 2000) for row in operators({"aten::sub": 1, "aten::div": 1}).rows
+    )
+    recorded = replace(operators({}), rows=rows)
+    sections = {"data": 2, "forward": 0.4, "backward": 0.3, "optimizer": 0.1}
+    made = run(sections, step_ms=3, inside={"forward": [linear], "data": [mean]},
+               loaders=(loader(2, batch_size=32),), operators=recorded)  # fmt: skip
+    assert "small-batch" not in found(made)
+    inside = run(sections, step_ms=3, inside={"forward": [linear]},
+                 loaders=(loader(2, batch_size=32),), operators=recorded)  # fmt: skip
+    assert "A step runs 4000 operations" in text(found(inside)["small-batch"])
+
+
 def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
     write = calls(c_function("<built-in method posix.write>", "posix.write"), 3, 8)
     send = calls(py("_send", 381, "/usr/lib/python3/multiprocessing/connection.py"), 0, 8, write)

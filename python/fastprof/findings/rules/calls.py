@@ -158,12 +158,17 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
     # Where in a step they ran is unknown: only use them if they cannot be a loop beside forward.
     calls = facts.use("tensor-calls")
     inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
-    if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
+    beside = calls.calls - inside
+    if beside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
         return 0.0, 0.0, 0.0
     scale = shrink(facts, operators) / operators.steps
     cost = sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
     # Operations of the optimizer, which count separately, call others as well.
     cost -= 2 * _OPERATION_MS * calls.calls_within.get("optimizer", 0.0)
+    if beside >= 1:
+        # Operators on tensors (a - b) are no calls: all other time of the step may be theirs.
+        phases = facts.use("forward").ms + (facts.phase("backward") or 0.0)
+        cost -= max(0.0, facts.span_ms - phases - (facts.optimizer_ms or 0.0))
     count = sum(r.calls for r in ran) / operators.steps
     return count, sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
 
