@@ -115,7 +115,7 @@ def test_many_calls_instead_of_few_are_said() -> None:
 def test_a_function_that_exceeds_its_section_has_the_rest_beside_it() -> None:
     (found,) = outliers(kept(12, {OPEN: 30, CALL: 4, MAIN: 1}))
     assert found.sentences[1] == (
-        "+25.0 ms in data: open called by read (dataset.py:40) +29.0 ms, the rest of it -4.00 ms"
+        "+25.0 ms in data: open called by read (dataset.py:40) +29.0 ms (rest -4.00 ms)"
     )
 
 

@@ -406,7 +406,7 @@ def _sentences(
         named = [_excess_text(row) for row in rows]
         less = sum(row.excess_ms for row in rows) - section.excess_ms
         if rows and less > _LESS * section.excess_ms:  # or a part would exceed the whole
-            named[-1] += f", the rest of it -{duration(less)}"
+            named[-1] += f" (rest -{duration(less)})"
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)
