@@ -119,6 +119,11 @@ class FunctionExcess:
             where = f"code outside of functions in {file}"
         return where if self.called is None else f"{where}, mostly in {ascii_name(self.called, 60)}"
 
+    @property
+    def subject(self) -> str:
+        """:attr:`text` as a sentence continues after it: with the comma that ends an insertion."""
+        return self.text if self.called is None else f"{self.text},"
+
 
 @dataclass(frozen=True, slots=True)
 class LatePeriod:
@@ -215,9 +220,8 @@ class Straggler:
             text += f"; it waits for a CPU for {here} against {there}"
         if self.functions:
             most = self.functions[0]
-            comma = "" if most.called is None else ","
             here, there = duration(most.ms), duration(most.others_ms)
-            text += f"; {most.text}{comma} takes {here} against {there}"
+            text += f"; {most.subject} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
             f"({with_percent(self.late_share)} of the step)."
@@ -265,8 +269,7 @@ class WorkBetweenSteps:
             f"{duration(self.ms)} in all, the others {duration(self.others_ms)} (median)"
         )
         if self.function is not None:
-            comma = "" if self.function.called is None else ","
-            text += f"; {self.function.text}{comma} took {duration(self.function.ms)} of that"
+            text += f"; {self.function.subject} took {duration(self.function.ms)} of that"
         return (
             f"{text}. The steps of the others are {duration(self.wait_ms)} longer in the mean "
             f"({with_percent(self.share)} of a step)."

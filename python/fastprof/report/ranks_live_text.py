@@ -17,14 +17,16 @@ NAMED = 3
 
 def rank_named(window: RankWindow) -> str:
     """Return the name of a rank at the start of a sentence: ``Rank 2 (host n5)``."""
-    host = f" (host {ascii_name(window.host, 60)})" if window.host else ""
-    return f"Rank {window.rank}{host}"
+    return f"Rank {_with_host(window.rank, window.host)}"
 
 
 def late_rank(late: Straggler) -> str:
     """Return the name of a late rank at the start of a sentence."""
-    host = f" (host {ascii_name(late.host, 60)})" if late.host else ""
-    return f"Rank {late.rank}{host}"
+    return f"Rank {_with_host(late.rank, late.host)}"
+
+
+def _with_host(rank: int, host: str | None) -> str:
+    return f"{rank} (host {ascii_name(host, 60)})" if host else f"{rank}"
 
 
 def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) -> list[str]:
@@ -149,8 +151,7 @@ def _where(late: Straggler) -> str:
         parts.append(f"it waits for a CPU for {here} against {there}")
     if late.functions:
         most = late.functions[0]
-        comma = "" if most.called is None else ","
-        parts.append(f"{most.text}{comma} +{duration(most.ms - most.others_ms)}")
+        parts.append(f"{most.subject} +{duration(most.ms - most.others_ms)}")
     elif late.section_ms is not None and late.section_others_ms is not None:
         parts[0] += f" +{duration(late.section_ms - late.section_others_ms)}"
     return ", ".join(parts)
@@ -173,11 +174,10 @@ def once_text(rank: int, late_ms: float, section: str | None, first: int, last: 
 
 def between_text(work: WorkBetweenSteps) -> str:
     """Return the sentence on work of a rank between steps for which the others wait."""
-    host = f" (host {ascii_name(work.host, 60)})" if work.host else ""
     return (
-        f"The others wait for rank {work.rank}{host} between steps: {work.what} takes it "
-        f"{duration(work.wait_ms)} per step in the mean; this costs the job up to "
-        f"{with_percent(work.share)}."
+        f"The others wait for rank {_with_host(work.rank, work.host)} between steps: "
+        f"{work.what} takes it {duration(work.wait_ms)} per step in the mean; "
+        f"this costs the job up to {with_percent(work.share)}."
     )
 
 

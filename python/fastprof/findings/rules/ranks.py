@@ -102,9 +102,8 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
         return (first,)
     if late.functions:
         most = late.functions[0]
-        comma = "" if most.called is None else ","
         first = (
-            f"Look at {most.text}{comma} on {rank}: it takes {duration(most.ms)} per step there "
+            f"Look at {most.subject} on {rank}: it takes {duration(most.ms)} per step there "
             f"and {duration(most.others_ms)} on the others."
         )
     elif late.section is None:

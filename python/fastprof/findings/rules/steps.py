@@ -109,11 +109,15 @@ def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
 
 def _steps_seen(facts: Facts) -> str:
     """Return which steps :func:`_step_times` describes."""
+    own = len(_outside_windows(facts))
+    return f"{own} steps without operator recording" if own else f"{facts.steps} steps"
+
+
+def _outside_windows(facts: Facts) -> list[float]:
+    """Return the times of steps outside of operator windows, ascending; empty: all steps count."""
     series = facts.report.steps.series
-    own = len(_own_steps(facts, series.wall_ms))
-    if _CV_STEPS <= own < len(series):
-        return f"{own} steps without operator recording"
-    return f"{facts.steps} steps"
+    values = sorted(_own_steps(facts, series.wall_ms))
+    return values if _CV_STEPS <= len(values) < len(series) else []
 
 
 def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
@@ -122,8 +126,8 @@ def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float]
     Without single steps the median replaces the quartile.
     """
     steps = facts.report.steps
-    values = sorted(_own_steps(facts, steps.series.wall_ms))
-    if _CV_STEPS <= len(values) < len(steps.series):
+    values = _outside_windows(facts)
+    if values:
         mean = sum(values) / len(values)
         p50, p95 = median(values), values[int(0.95 * len(values))]
         return _cv(values), values[len(values) // 4], p50, p95, mean, values[-1]
