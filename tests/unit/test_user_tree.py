@@ -8,7 +8,7 @@ import pytest
 from fastprof.findings.measurements import Facts
 from fastprof.report import build_report
 from fastprof.report.origin import shown_name
-from fastprof.report.user_tree import UserRow, user_tree
+from fastprof.report.user_tree import UserRow, UserTree, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.run_phases import PhaseTime
@@ -274,3 +274,15 @@ def test_writing_after_the_loop_is_no_finding() -> None:
     assert "logging-share" in {f.rule for f in build_report(made).findings}
     made = replace(made, phases=(PhaseTime("steps", made.duration_ns, 1),))
     assert "logging-share" not in {f.rule for f in build_report(made).findings}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_function_and_its_place_are_on_one_line(width: int) -> None:
+    own = (("Random.choice", 2.0),)
+    row = UserRow(3, "Shapes.__getitem__", "/w/ddpm.py", 7, 4.9, 0.3, 4.7, own)
+    below = (("Conv2d.forward", 1.74), ("silu", 0.3))
+    other = UserRow(3, "Net.forward", "/w/ddpm.py", 29, 2.4, 0.15, 0.3, below)
+    lines = user_lines(UserTree((row, other), 0, 16.0, ()), width)
+    assert any("ddpm.py:7" in line and "S" in line for line in lines), lines
+    assert not any(line.startswith("ddpm") for line in lines)
+    assert max(map(len, lines)) <= width

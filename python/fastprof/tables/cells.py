@@ -26,6 +26,7 @@ NAME_WIDTH = 60
 class Table:
     """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
 
+    Text in a left column wraps at words, except in ``whole``: its cells lose their middle instead.
     ``spare`` are headers of columns to drop in a narrow terminal, in this order.
     ``total``: the last row sums up the others.
     """
@@ -36,6 +37,7 @@ class Table:
     left: frozenset[int] = frozenset({0})
     spare: tuple[str, ...] = ()
     total: bool = False
+    whole: frozenset[int] = frozenset()
 
 
 def table_of(

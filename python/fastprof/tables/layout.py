@@ -130,11 +130,12 @@ def _columns(table: Table, kept: Sequence[int]) -> Table:
         headers=tuple(table.headers[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
         left=frozenset(new for new, old in enumerate(kept) if old in table.left),
+        whole=frozenset(new for new, old in enumerate(kept) if old in table.whole),
     )
 
 
 def _is_words(table: Table, i: int) -> bool:
-    return i in table.left and any(" " in row[i] for row in table.rows)
+    return i in table.left - table.whole and any(" " in row[i] for row in table.rows)
 
 
 def _squeezed(table: Table, width: int) -> list[int]:

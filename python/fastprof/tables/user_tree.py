@@ -66,6 +66,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
             for row in tree.rows
         ),
         left=frozenset({0, 3}),
+        whole=frozenset({0}),
     )
     drawn = table_lines(table, width)
     return [drawn[0], *drawn[2:], *_beyond(tree, width), *_hidden(tree, width)]
