@@ -29,6 +29,7 @@ from fastprof.findings.remedies import (
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
 from fastprof.report.figures import chosen_percent, duration
+from fastprof.report.rows import UNACCOUNTED
 
 #: Fewest steps for a variation.
 _CV_STEPS = 10
@@ -59,8 +60,10 @@ def step_time_variation(facts: Facts) -> Draft | None:
     severity = capped(limit.grade(cv), facts)
     if severity is None:
         return None
-    elsewhere = _disturbed(facts, p50)
-    other_work = "" if elsewhere else _other_work(facts, mean)
+    elsewhere, other_work = _disturbed(facts, p50), _other_work(facts, mean)
+    if other_work and _cpu_cv(facts) > _SHARED_CORES:
+        elsewhere = ""  # other programs do not explain that much
+    place, more = _what_varies(facts)
     if elsewhere or other_work or (p50 > 0 and p95 < _SPREAD * p50):
         severity = "note"
     ms = max(mean - quick, 0.0)
@@ -74,26 +77,42 @@ def step_time_variation(facts: Facts) -> Draft | None:
             f"Of {_steps_seen(facts)} p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
             f"{duration(longest)}.",
             elsewhere or other_work or _USUAL_CAUSES,
-            _what_varies(facts),
+            (f"The longest tenth of the steps spends {duration(more)} more in "
+            f"{_section(place)} than the shortest.") if place else "",
         ),
-        fix=_ALONE if elsewhere else _SORT if other_work else (
+        fix=_ALONE if elsewhere else _even(place) if other_work else (
             fixes("step-time-variation", facts.framework)
         ),
         ms=ms, everywhere=True,
-        yields_to=_IRREGULAR,
+        yields_to=_IRREGULAR | _OF_PLACE.get(place, frozenset({"own-section"})),
+        promises=not (elsewhere or other_work),
     )  # fmt: skip
 
 
 #: If other programs may be the cause, nothing in this one is known to be wrong.
 _ALONE = ("Record again while nothing else runs on this machine, before you change anything.",)
 _USUAL_CAUSES = "Usual causes: data loading, dynamic batch sizes, memory fragmentation."
-#: If the steps do different amounts of work.
-_SORT = ("If that is not intended, group samples of similar length into a batch.",)
+_PASSES = FORWARD | BACKWARD
 #: Rules that explain why some steps are longer; a finding of one of these is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
     "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",
 })  # fmt: skip
+#: Rules that explain it if the steps differ in one place; elsewhere a section of the program's.
+_OF_PLACE = {UNACCOUNTED: frozenset({"unaccounted"}), **dict.fromkeys(_PASSES, frozenset[str]())}
+
+
+def _section(name: str) -> str:
+    return "no section" if name == UNACCOUNTED else ascii_name(name, 60)
+
+
+def _even(place: str) -> tuple[str, ...]:
+    """Return the fix for steps that do different amounts of work in ``place``."""
+    if not place or place in _PASSES:
+        return ("If that is not intended, group samples of similar length into a batch.",)
+    return (
+        f"If that is not intended, look at what only the longest steps do in {_section(place)}.",
+    )
 
 
 def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
@@ -156,15 +175,21 @@ def _disturbed(facts: Facts, p50: float) -> str:
     series = facts.report.steps.series
     if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
         return "CPU times of the steps were not recorded, so it may be other programs."
-    cv = _cv(_own_steps(facts, series.cpu_ms))
     if facts.disturbed:
         return "The training thread often had to give its CPU to other programs."
+    cv = _cpu_cv(facts)
     if cv > _SHARED_CORES:
         return ""
     return (
-        f"CPU time per step varies by {percent(cv)}. Other programs, which share caches and cores, "
-        f"make it vary by up to {chosen_percent(_SHARED_CORES)}, and cause what is beyond it."
+        f"CPU time per step varies by {percent(cv)}: other programs can cause that much (up to "
+        f"{chosen_percent(_SHARED_CORES)}), because they share caches and cores with this one."
     )
+
+
+def _cpu_cv(facts: Facts) -> float:
+    """Return the variation of the thread's CPU time per step; 0 if it is unknown."""
+    values = _own_steps(facts, facts.report.steps.series.cpu_ms)
+    return _cv(values) if values else 0.0
 
 
 def _other_work(facts: Facts, mean: float) -> str:
@@ -179,26 +204,28 @@ def _other_work(facts: Facts, mean: float) -> str:
     return "CPU time varies as much: some steps do more work than others."
 
 
-def _what_varies(facts: Facts) -> str:
-    """Return a sentence on the section that differs most between short and long steps."""
+def _what_varies(facts: Facts) -> tuple[str, float]:
+    """Return the row of the step table that differs most between short and long steps, and its ms.
+
+    The name is empty if it is unknown.
+    """
     series = facts.report.steps.series
-    if len(series.wall_ms) < _CV_STEPS:
-        return ""
-    order = sorted(range(len(series.wall_ms)), key=lambda i: series.wall_ms[i])
+    walls = _own_steps(facts, series.wall_ms)
+    if len(walls) < _CV_STEPS:
+        return "", 0.0
+    columns = {name: _own_steps(facts, column) for name, column in series.names.items()}
+    if columns:
+        known = [sum(row) for row in zip(*columns.values(), strict=True)]
+        columns[UNACCOUNTED] = [wall - ms for wall, ms in zip(walls, known, strict=True)]
+    order = sorted(range(len(walls)), key=lambda i: walls[i])
     tenth = max(1, len(order) // 10)
     quick, slow = order[:tenth], order[-tenth:]
     grown = {
         name: (sum(column[i] for i in slow) - sum(column[i] for i in quick)) / tenth
-        for name, column in series.names.items()
+        for name, column in columns.items()
     }
-    name = max(grown, key=lambda n: grown[n], default=None)
-    if name is None or grown[name] <= 0:
-        return ""
-    return (
-        f"The longest tenth of the steps spends {duration(grown[name])} more in "
-        f"{ascii_name(name, 60)} than the "
-        "shortest."
-    )
+    name = max(grown, key=lambda n: grown[n], default="")
+    return (name, grown[name]) if name and grown[name] > 0 else ("", 0.0)
 
 
 def optimizer_share(facts: Facts) -> Draft | None:
