@@ -431,6 +431,7 @@ def test_a_fused_optimizer_gets_no_advice_on_fusing() -> None:
     made = optimized("AdamW", how="fused", count=1)
     assert not {"optimizer-unfused", "optimizer-share"} & set(found(made))
     assert "fused=True" not in " ".join(noted(made)["optimizer-share"].fix)
+    assert noted(made)["optimizer-share"].saving_ms is None
 
 
 def test_what_fusing_saves_is_not_all_of_the_optimizer() -> None:

@@ -251,7 +251,8 @@ def optimizer_share(facts: Facts) -> Draft | None:
     if draft is None or not classes:
         return draft
     if not can_fuse(facts) or "SGD" in classes:
-        return replace(draft, severity="note")
+        # A part of it at most, and how much is unknown.
+        return replace(draft, severity="note", promises=False)
     return draft.saving(fusing_saves(facts, ms, 0), of=ms)
 
 
