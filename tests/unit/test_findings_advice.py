@@ -535,6 +535,18 @@ def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
     )
 
 
+def test_what_the_loop_calls_there_includes_the_program_s_functions() -> None:
+    """An environment that takes longer than each single call on tensors beside it."""
+    sample = torch_py("torch/distributions/categorical.py", "Categorical.sample")
+    observe = calls(py("Grid.observe", 19, "/x/rl.py"), 14)
+    step = calls(py("Grid.step", 27, "/x/rl.py"), 6, 1, observe)
+    made = outside(60, step, calls(sample, 30, 30))
+    rule = found(made)["unaccounted"]
+    assert "the loop calls there: Categorical.sample, Grid.step. " in rule.fix[0]
+    said = text(rule)
+    assert "It also calls (ms): Grid.step (rl.py:27) 20.0." in said
+
+
 def test_the_share_in_no_phase_is_that_of_the_table() -> None:
     """The row contains fastprof's cost, too; the finding names it and does not promise it."""
     made = outside(60, calls(py("rollout", 40, "/app/train.py"), 60))

@@ -26,12 +26,14 @@ class Hot:
     """A function, its part of the examined time (of 1), and the parts of its own time.
 
     ``parts`` are its direct callees, and ``None`` for its own code, largest first, each with its
-    part of the function's time.
+    part of the function's time.  ``calls`` are the named functions that it calls, largest first,
+    with all that they call: each with its part of the examined time, none of it in ``share``.
     """
 
     key: Key
     share: float
     parts: tuple[tuple[Key | None, float], ...]
+    calls: tuple[tuple[Key, float], ...] = ()
 
     @property
     def part(self) -> str:
@@ -102,8 +104,33 @@ def _hottest(
     if whole <= 0:
         return None
     ranked = sorted(parts.items(), key=lambda item: -item[1])
+    below = _called(nodes, self_ns, chosen, named, key)
+    called = sorted(below.items(), key=lambda item: -item[1])
     return Hot(
         keys[key],
         whole / total,
         tuple((keys[k] if k >= 0 else None, ns / whole) for k, ns in ranked if ns > 0),
+        tuple((keys[k], ns / total) for k, ns in called if ns > 0),
     )
+
+
+def _called(
+    nodes: NodeTable,
+    self_ns: Sequence[float],
+    chosen: Sequence[bool],
+    named: Sequence[bool],
+    caller: int,
+) -> dict[int, float]:
+    """Return the named functions that ``caller`` calls, with the chosen time in and below them."""
+    spent: dict[int, float] = {}
+    within, top = [False] * len(nodes), [-1] * len(nodes)
+    for i in range(1, len(nodes)):
+        parent, key = nodes.parent[i], nodes.key[i]
+        within[i], top[i] = within[parent], top[parent]
+        if key == caller:
+            within[i], top[i] = True, -1
+        elif within[i] and named[key] and top[i] < 0:
+            top[i] = key
+        if top[i] >= 0 and chosen[i]:
+            spent[top[i]] = spent.get(top[i], 0.0) + self_ns[i]
+    return spent

@@ -249,7 +249,14 @@ class Facts:
         # All of that may be this function's: only the rest surely belongs to steps.
         total = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
         left = hot.share * total - beyond
-        return replace(hot, share=left / (total - beyond)) if left > 0 else None
+        if left <= 0:
+            return None
+        calls = ((key, share * total - beyond) for key, share in hot.calls)
+        return replace(
+            hot,
+            share=left / (total - beyond),
+            calls=tuple((key, ns / (total - beyond)) for key, ns in calls if ns > 0),
+        )
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:

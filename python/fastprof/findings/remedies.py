@@ -294,10 +294,27 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
 
 
 def top_calls(hot: Hot) -> list[str]:
-    """Return the names of a function's callees with most of its time."""
-    return [
-        _short(key) for key, share in hot.parts[:_MOST_PARTS] if key is not None and share >= _PART
+    """Return the names of a function's callees with most time, the program's and libraries'."""
+    parts = [(key, share * hot.share) for key, share in hot.parts if key is not None]
+    parts += ((key, share) for key, share in hot.calls)
+    parts.sort(key=lambda part: -part[1])
+    least = _PART * hot.share
+    return [_short(key) for key, share in parts[:_MOST_PARTS] if share >= least]
+
+
+def calls_text(hot: Hot, whole_ms: float) -> str:
+    """Return a sentence on the program's functions that a loop calls; empty if they take little.
+
+    Args:
+        hot: the loop.
+        whole_ms: the time of which ``hot.share`` and the shares of its calls are parts.
+    """
+    shown = [
+        f"{where(key)} {number(share * whole_ms)}"
+        for key, share in hot.calls[:_MOST_PARTS]
+        if share >= _PART
     ]
+    return f"It also calls (ms): {', '.join(shown)}." if shown else ""
 
 
 def _short(key: Key) -> str:

@@ -16,7 +16,7 @@ from fastprof.findings.function_groups import BACKWARD, FORWARD
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, where
 from fastprof.findings.places import KNOWN
-from fastprof.findings.remedies import parts_text, top_calls
+from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration
@@ -55,6 +55,7 @@ def unaccounted(facts: Facts) -> Draft | None:
             f"{duration(own)} of it is fastprof's." if facts.share(own) >= _LITTLE else "",
             stalled,
             "" if hot is None else parts_text(facts, hot, hot.share * ms, " per step"),
+            calls_text(hot, ms) if hot is not None and facts.is_loop(hot.key) else "",
         ),
         fix=(
             (_UNKNOWN if not facts.has_functions else
