@@ -15,6 +15,7 @@ from unit.findings_runs import (
     c_function,
     calls,
     found,
+    loader,
     noted,
     operators,
     reason,
@@ -223,3 +224,20 @@ def test_launching_backward_for_a_moment_longer_is_no_finding() -> None:
     made = run({"forward": 0.1, "backward": 0.4, "sync": 99}, step_ms=100)
     assert "backward-share" not in found(made)
     assert "backward-share" in found(run({"forward": 15, "backward": 60}, step_ms=100))
+
+
+@pytest.mark.parametrize(
+    ("threads", "workers", "fix"),
+    [
+        (2, 1, "torch.set_num_threads(1), or OMP_NUM_THREADS=1: the loader's worker needs a CPU"),
+        (4, 0, "torch.set_num_threads(2), or OMP_NUM_THREADS=2."),
+        (1, 4, "DataLoader(num_workers=1): one CPU is the training thread's."),
+        (1, 1, "Fewer threads: "),
+    ],
+)  # fmt: skip
+def test_threads_that_have_a_cpu_are_counted(threads: int, workers: int, fix: str) -> None:
+    made = without_a_cpu(20, used=2, cpus=2, loaders=(loader(6, workers=workers, cpus=2),))
+    made = replace(made, meta={**made.meta, "torch_threads": threads})
+    assert found(made)["cpu-contention"].fix[0].startswith(fix)
+    job = replace(made, meta={**made.meta, "world_size": 2})
+    assert found(job)["cpu-contention"].fix[0].startswith("Fewer threads")

@@ -14,6 +14,7 @@ from fastprof.findings.draft import (
     span_text,
 )
 from fastprof.findings.measurements import Facts
+from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
 
@@ -53,7 +54,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
             "" if own or used is None or cpus is None
             else "Other programs have the CPUs, or a container has used up its CPU limit.",
         ),
-        fix=() if own else _OTHERS,
+        fix=_fewer(facts) if own else _OTHERS,
     )  # fmt: skip
     if draft is None:
         return None
@@ -61,6 +62,31 @@ def cpu_contention(facts: Facts) -> Draft | None:
     if own or facts.share(ms) > _MOST:
         return replace(draft, thins=facts.share(ms))
     return replace(draft, severity="note")
+
+
+def _fewer(facts: Facts) -> tuple[str, ...]:
+    """Return the threads and workers that have CPUs; empty, for the rule's text, if unknown."""
+    threads = facts.report.meta.get("torch_threads")
+    if facts.cpus is None or not isinstance(threads, int) or facts.ranks > 1:
+        return ()  # how many ranks share this machine is unknown
+    cpus, workers = max(1, int(facts.cpus)), _workers(facts)
+    free = max(1, cpus - workers)
+    out = []
+    if threads > free:
+        why = "" if not workers else (
+            ": the loader's worker needs a CPU, too" if workers == 1
+            else f": the loader's {workers} workers need CPUs, too"
+        )  # fmt: skip
+        out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
+    if workers > max(1, cpus - 1):
+        out.append(f"DataLoader(num_workers={max(1, cpus - 1)}): one CPU is the training thread's.")
+    return tuple(out)
+
+
+def _workers(facts: Facts) -> int:
+    """Return the workers that load while steps train: those of the largest training loader."""
+    rows = [row.workers.workers for row in train_loaders(facts) if row.workers]
+    return max(rows, default=0)
 
 
 def _demand(used: float | None, cpus: float | None) -> str:
@@ -76,9 +102,9 @@ def _threads(facts: Facts) -> str:
     threads = facts.report.meta.get("torch_threads")
     if isinstance(threads, int):
         parts.append(f"PyTorch computes with {plural(threads, 'thread')}")
-    workers = sum(row.workers.workers for row in facts.report.loaders if row.workers)
+    workers = _workers(facts)
     if workers:
-        parts.append(f"the loaders have {plural(workers, 'worker')}")
+        parts.append(f"the training data's loader has {plural(workers, 'worker')}")
     text = ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
