@@ -21,6 +21,7 @@ from fastprof.snapshot import Key, LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
+from unit.findings_runs import loader
 from unit.hostile import NAMES
 from unit.snapshots import MS, Builder, Node, c, cost, gpu, kernel, py
 
@@ -410,6 +411,25 @@ def test_settings_that_differ_are_listed_and_those_that_matter_come_first():
     after = run([10.0] * N, functions=[function("work", 5)], calibration=cost((40, 60)))
     raw = build_report(after.snapshot, correct_times=False)
     assert "hook's cost subtracted" in [s.name for s in pair_of(after, raw).settings]
+
+
+def test_settings_without_an_effect_have_no_column_for_it():
+    before = run([10.0] * N, meta={"command": "a"})
+    after = run([10.0] * N, meta={"command": "b"})
+    assert "effect on the comparison" not in to_text(fastprof.compare(before, after))
+    after = run([10.0] * N, meta={"python": "3.12.1"})
+    before = run([10.0] * N, meta={"python": "3.11.7"})
+    assert "effect on the comparison" in to_text(fastprof.compare(before, after))
+
+
+def test_functions_that_moved_to_workers_are_in_no_figure():
+    made = [
+        replace(run([10.0] * N).snapshot, loaders=(loader(5, workers=workers),))
+        for workers in (0, 1)
+    ]
+    (pair,) = fastprof.compare(*map(build_report, made)).pairs
+    (found,) = (s for s in pair.settings if s.name.endswith(": workers"))
+    assert "in no figure" in found.matters
 
 
 # ---- joining ----

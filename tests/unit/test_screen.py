@@ -219,6 +219,25 @@ def test_a_table_is_never_wider_and_keeps_every_figure(width: int) -> None:
     assert not {"two", "words", "three", "them"} - set(re.findall("[a-z]+", text))
 
 
+def test_a_table_of_words_alone_is_no_wider_and_keeps_every_row() -> None:
+    rows = (
+        (
+            "loader loader0 (train): workers",
+            "0",
+            "1",
+            "functions that run in workers are in no figure",
+        ),
+        ("command line", "vit.py --epochs 2", "vit.py --epochs 2 --workers 1 --fused", ""),
+    )
+    table = Table("", ("setting", "before", "after", "effect on the comparison"), rows,
+                  left=frozenset({0, 1, 2, 3}))  # fmt: skip
+    lines = table_lines(table, 80)
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "command line" in text
+    assert "--fused" in text
+
+
 def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

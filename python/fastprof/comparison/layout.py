@@ -161,7 +161,9 @@ def _settings(pair: Pair) -> Block:
         ("after", lambda s: _differing(s.after, s.before)),
         ("effect on the comparison", lambda s: s.matters),
     ]
-    table = table_of("", columns, pair.settings, frozenset({0, 1, 2, 3}))
+    if not any(setting.matters for setting in pair.settings):
+        columns.pop()
+    table = table_of("", columns, pair.settings, frozenset(range(len(columns))))
     return _block("Settings that differ", table=table)
 
 

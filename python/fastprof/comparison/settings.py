@@ -11,6 +11,7 @@ from fastprof.report.model import Report
 _OTHER_TIMES = "times are not of the same machine or interpreter"
 _OTHER_CLOCK = "their times were taken in different ways"
 _OTHER_WORK = "a step is not the same work on both sides"
+_ELSEWHERE = "functions that run in workers are in no figure"
 
 #: Fields of ``meta`` -> (their name, the effect of a difference).  Those that always differ
 #: (process, start) are left out; other fields appear under their own name.
@@ -118,7 +119,7 @@ def _loader_facts(facts: dict[str, tuple[str, str]], name: str, workers: object)
     if workers is None:
         return
     for field, label, matters in (
-        ("workers", "workers", ""),
+        ("workers", "workers", _ELSEWHERE),
         ("batch_size", "batch size", _OTHER_WORK),
         ("prefetch", "prefetch factor", ""),
         ("persistent", "persistent workers", ""),

@@ -21,8 +21,8 @@ from fastprof.tables.cells import Table
 PIPED = 100
 #: A narrower terminal gets lines of this width.
 _NARROWEST = 40
-#: Fewest characters of a name, and fewest columns of a cell of words.
-_NAME, _WORDS = 20, 24
+#: Fewest characters of a name, and columns of a cell of words: the usual and the least number.
+_NAME, _WORDS, _FEWEST_WORDS = 20, 24, 14
 _GAP = "  "
 #: Keeps a number and its unit in one line; the tie is not a printable character.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
@@ -149,7 +149,18 @@ def _squeezed(table: Table, width: int) -> list[int]:
         narrow = max(min(widths[i], _WORDS), len(table.headers[i]), widths[i] - excess)
         excess -= widths[i] - narrow
         widths[i] = narrow
+    least = {i: min(widths[i], max(_FEWEST_WORDS, _longest_word(table, i))) for i in words}
+    if excess <= sum(widths[i] - least[i] for i in words):
+        while excess > 0:
+            widest = max((i for i in words if widths[i] > least[i]), key=lambda i: widths[i])
+            widths[widest] -= 1
+            excess -= 1
     return widths
+
+
+def _longest_word(table: Table, i: int) -> int:
+    words = (word for row in table.rows for word in row[i].split(" "))
+    return max(len(table.headers[i]), *map(len, words))
 
 
 def _narrowed(table: Table, width: int) -> Table:
@@ -188,24 +199,30 @@ def _parts(table: Table, width: int) -> list[Table]:
         parts[-1].append(i)
         used += size
     made = [_columns(table, part) for part in parts]
+    if len(made) == 1:
+        return made
     # A row that is empty in one part is in the others.
     said = (replace(p, rows=tuple(r for r in p.rows if any(r[names:]))) for p in made)
     return [part for part in said if part.rows] or made[:1]
 
 
 def _drawn(table: Table, widths: Sequence[int]) -> list[str]:
-    out = [_line(table, table.headers, widths), _GAP.join("-" * width for width in widths)]
+    rule = _GAP.join("-" * width for width in widths)
+    out = [_line(table, table.headers, widths), rule]
     for row in table.rows:
-        cells = [
-            textwrap.wrap(cell, widths[i], break_on_hyphens=False)
-            if len(cell) > widths[i]
-            else [cell]
-            for i, cell in enumerate(row)
-        ]
-        for k in range(max(map(len, cells))):
-            part = tuple(lines[k] if k < len(lines) else "" for lines in cells)
-            out.append(_line(table, part, widths))
+        out += _row_lines(table, row, widths)
     return out
+
+
+def _row_lines(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    cells = [
+        textwrap.wrap(cell, widths[i], break_on_hyphens=False) if len(cell) > widths[i] else [cell]
+        for i, cell in enumerate(row)
+    ]
+    return [
+        _line(table, tuple(lines[k] if k < len(lines) else "" for lines in cells), widths)
+        for k in range(max(map(len, cells)))
+    ]
 
 
 def _line(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
