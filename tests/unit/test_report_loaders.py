@@ -11,6 +11,7 @@ from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
+from fastprof.report.loaders import worker_advice
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import (
     LoaderStats,
@@ -135,7 +136,16 @@ def test_a_loop_that_loads_itself_learns_how_many_workers_would_hide_it() -> Non
     loader = row(run(none))
     assert (loader.load_ms, loader.needed, loader.blocked_share) == (15.0, 1, None)
     assert "1 worker could load them meanwhile" in loader.advice
+    assert "meanwhile if a CPU is free." in loader.advice  # whether one is, the finding says
     assert row(run(none, step_ms=1000)).advice == ""  # 1.5 % of a step
+
+
+def test_a_batch_that_only_the_hook_makes_long_needs_no_worker() -> None:
+    none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
+    loader = row(run(none))
+    assert "9.00 ms per batch" in worker_advice("main", loader, 0.6, 1.0)
+    assert worker_advice("main", replace(loader, load_ms=1.5), 0.6, 1.0) == ""
+    assert worker_advice("main", replace(loader, step_ms=100.0), 0.6, 1.0) == ""
 
 
 def test_costs_outside_the_step_are_a_table() -> None:

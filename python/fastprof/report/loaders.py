@@ -229,7 +229,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         processes=w.processes,
         profiled=w.profiled,
     )
-    return replace(row, advice=_advice(called(loader.name, loader.split), row, loads, rest))
+    return replace(row, advice=worker_advice(called(loader.name, loader.split), row, loads, rest))
 
 
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
@@ -254,8 +254,15 @@ def called(name: str, split: str) -> str:
     return shown if split == "train" else f"{shown} ({ascii_name(split, 30)})"
 
 
-def _advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
-    """Return the arithmetic in a sentence if the loop waits, else nothing."""
+def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
+    """Return the arithmetic in a sentence if the loop waits, else nothing.
+
+    Args:
+        loader: its name.
+        row: its workers.
+        loads: the part of the time in loading that remains without the function hook.
+        rest: the same of the rest of a step.
+    """
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
     load = f"{duration(row.load_ms * loads)} per batch"
@@ -263,11 +270,14 @@ def _advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
     if min(loads, rest) < _MUCH:
         step += " (without what recording functions costs)"
     if not row.workers:
-        if row.load_ms < max(DATA_SHARE * (row.load_ms + row.step_ms), SHORT_BATCH_MS):
+        # As the sentence states them: the hook's cost makes short batches look long.
+        loading, rest_ms = row.load_ms * loads, row.step_ms * rest
+        if loading < max(DATA_SHARE * (loading + rest_ms), SHORT_BATCH_MS):
             return ""
         return (
             f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
-            f"{_workers(row.needed)} could load them meanwhile{_cpus(row)}."
+            f"{_workers(row.needed)} could load them meanwhile"
+            f"{_cpus(row) or ' if a CPU is free'}."
         )
     if row.blocked_share is None or row.blocked_share < BLOCKED_SHARE:
         return ""
