@@ -195,6 +195,13 @@ def test_cpus_in_use_are_those_of_the_steps() -> None:
     meta = {**made.meta, "cpus": 2, "process_cpu_ns": round(3 * steps + 1.95 * steps)}
     made = replace(made, duration_ns=4 * steps, meta=meta)
     assert "but the program already uses 1.95 of the 2 CPUs" in text(found(made)["data-loading"])
+    # Steps without the hook and validation compute on as many CPUs as the measured steps.
+    lengths = {"steps": steps, "setup": 2 * steps, "unprofiled": steps // 2,
+               "validation": steps // 2}  # fmt: skip
+    phases = tuple(PhaseTime(name, ns, 1) for name, ns in lengths.items())
+    meta = {**made.meta, "process_cpu_ns": round(2 * steps + 2 * 1.9 * steps)}
+    made = replace(made, phases=phases, meta=meta)
+    assert "but the program already uses 1.90 of the 2 CPUs" in text(found(made)["data-loading"])
 
 
 def test_a_program_that_uses_the_cpus_itself_blames_no_other() -> None:

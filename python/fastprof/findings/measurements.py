@@ -456,18 +456,19 @@ class Facts:
     def cpus_used(self) -> float | None:
         """CPUs in use by the program and its workers in steps; None: not recorded.
 
-        Only the CPU time of the whole recording is known.  Outside of steps a program mostly uses
-        one CPU (imports, set-up), while torch computes with several threads in steps.
+        Only the CPU time of the whole recording is known.  Where it runs no network (imports,
+        set-up) a program mostly uses one CPU, while torch computes with several threads in steps.
         """
         ns = self.report.meta.get("process_cpu_ns")
         duration = self.report.snapshot.duration_ns
         if not isinstance(ns, int) or duration <= 0:
             return None
         average = ns / duration
-        steps = (self.report.steps.wall_ms or 0.0) * 1e6
-        if not 0.0 < steps < duration:
+        trains = sum(row.wall_ms for row in self.report.phases if row.name in _TRAINS)
+        trains = 1e6 * max(trains, self.report.steps.wall_ms or 0.0)
+        if not 0.0 < trains < duration:
             return average
-        used = max(average, (ns - (duration - steps)) / steps)
+        used = max(average, (ns - (duration - trains)) / trains)
         return used if self.cpus is None else max(average, min(used, self.cpus))
 
     # ---- GPU ----
@@ -581,6 +582,9 @@ class Facts:
                 return name
         return "torch"
 
+
+#: Phases of the run in which a network runs.
+_TRAINS = frozenset({"steps", "warmup", "unprofiled", "validation"})
 
 #: Involuntary context switches per second; an idle machine has a few.
 BUSY_SWITCHES = 20.0
