@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -28,7 +29,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import Builder, py, section
+from unit.snapshots import Builder, cost, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -568,6 +569,17 @@ def test_the_share_in_no_phase_is_that_of_the_table() -> None:
     assert f"{row.mean_ms:.1f} ms per step." in text(rule)
     assert "5.00 ms of it is fastprof's." in text(rule)
     assert rule.saving_ms == pytest.approx(row.mean_ms - 5, abs=0.1)
+
+
+def test_what_the_hook_costs_between_the_phases_is_fastprof_s() -> None:
+    """A callback that writes JSON by generators: most of its time is the hook's."""
+    step = calls(py("rollout", 40, "/app/train.py"), 40, 200_000)
+    made = replace(outside(60, step), calibration=cost((100, 100)))
+    rule = found(made)["unaccounted"]
+    told = re.search(r"([\d.]+) ms of it is fastprof's\.", text(rule))
+    taken = re.search(r"rollout \(train.py:40\) takes ([\d.]+) ms", text(rule))
+    assert (float(told[1]), float(taken[1])) == (40, 20)
+    assert rule.saving_ms == pytest.approx(20)
 
 
 def beside(ms: float, *nodes: Node, name: str = "augment") -> Snapshot:

@@ -219,6 +219,19 @@ class Facts:
         """The part of the time in no section that imports take."""
         return self._outside.imported
 
+    @Lazy
+    def free_ms(self) -> tuple[float, float]:
+        """The functions' time per step in no section, and the function hook's cost in it."""
+        thread, chosen = self.thread, self._outside.chosen
+        if thread is None or not chosen or not self.counted:
+            return 0.0, 0.0
+        ns = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
+        raw = sum(
+            ns for ns, is_chosen in zip(thread.nodes.self_ns, chosen, strict=True) if is_chosen
+        )
+        scale = 1 / _MS / self.counted
+        return max(0.0, ns * scale - self._beyond_ms / self.counted), max(0.0, raw - ns) * scale
+
     def is_loop(self, key: Key) -> bool:
         """Return whether sections of steps run in a function: it has the loop, or calls it."""
         keys = self.report.view.keys

@@ -41,9 +41,14 @@ def unaccounted(facts: Facts) -> Draft | None:
     if row is None or len(facts.rows) < 2:
         raise Abstain("no section ran in the measured steps")
     own = min(row, facts.report.overhead.own_step_ms)
+    hot = facts.hot_outside
     ms = max(0.0, row * (1 - facts.imported_outside) - own)
     ms, stalled = _while_idle(facts, ms)
-    hot = facts.hot_outside
+    theirs, hook = facts.free_ms
+    # The row contains the hook's cost, and a function's time does not.
+    theirs = min(ms, theirs)
+    told = 0.0 if hot is None else theirs * (hot.share + sum(share for _, share in hot.calls))
+    cost = max(own, min(own + hook, row - told))
     draft = share_draft(
         facts, _LIMIT, ms,
         rule="unaccounted",
@@ -52,10 +57,10 @@ def unaccounted(facts: Facts) -> Draft | None:
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(row, facts)}."),
-            f"{duration(own)} of it is fastprof's." if facts.share(own) >= _LITTLE else "",
+            f"{duration(cost)} of it is fastprof's." if facts.share(cost) >= _LITTLE else "",
             stalled,
-            "" if hot is None else parts_text(facts, hot, hot.share * ms, " per step"),
-            calls_text(hot, ms) if hot is not None and facts.is_loop(hot.key) else "",
+            "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
+            calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
         ),
         fix=(
             (_UNKNOWN if not facts.has_functions else
@@ -69,7 +74,7 @@ def unaccounted(facts: Facts) -> Draft | None:
     if hot is None:  # nothing to look at: many functions have a little of it
         return replace(draft, severity="note") if facts.has_functions else draft
     # How much less often the loop could call it is unknown.
-    return replace(draft.saving(hot.share * ms, of=ms), promises=not facts.is_loop(hot.key))
+    return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
 
 
 def own_section(facts: Facts) -> Draft | None:
