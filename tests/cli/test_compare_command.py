@@ -141,7 +141,7 @@ def test_bad_input_is_exit_status_2_and_one_line(
     a, b = saved["a"], saved["b"]
     (tmp_path / "bad.fprof").write_bytes(b"{}")
     for args, what in (
-        ([a], "1 runs to compare"),
+        ([a], "1 run to compare"),
         ([], "0 runs to compare"),
         ([a, "--before", b], "either two or more files, or both"),
         (["--before", a], "either two or more files, or both"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fastprof.cli import main
+from fastprof.cli.messages import on_lines
 
 
 def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -65,3 +69,39 @@ def test_a_missing_argument_says_where_it_is_explained(
     said = capsys.readouterr().err
     assert f"F is missing; `fastprof {command} --help` explains it" in said.replace(", COND", "")
     assert max(map(len, said.splitlines())) <= 100
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["raport"],
+        ["run"],
+        ["report", "F", "--format", "xml"],
+        ["compare", "nothing"],
+        ["run", "-h"],
+    ],
+)
+def test_no_message_is_wider_than_the_terminal(
+    args: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("stderr", "stdout"):
+        monkeypatch.setattr(sys, name, screen)
+    with suppress(SystemExit):
+        main(args)
+    lines = screen.getvalue().splitlines()
+    assert lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_message_is_one_line_for_a_file_and_a_path_is_whole() -> None:
+    path = "/" + "long_name_of_a_folder/" * 6
+    message = f"cannot write {path}: no such directory"
+    assert on_lines(message, io.StringIO()) == message
+    assert path in on_lines(message, Terminal())

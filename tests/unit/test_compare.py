@@ -586,7 +586,7 @@ def test_every_line_of_a_table_fits_its_header(slower):
 
 def test_bad_input_is_named(tmp_path: Path):
     report = run([10.0] * 5)
-    with pytest.raises(ValueError, match="1 runs to compare"):
+    with pytest.raises(ValueError, match="1 run to compare"):
         fastprof.compare(report)
     with pytest.raises(TypeError, match="neither a Report nor the path"):
         fastprof.compare(report, 5)

@@ -122,9 +122,9 @@ def _main(args: list[str]) -> int:
     if name in _RECORDING and not _recorder_loads():
         return USAGE_ERROR
     if name not in _TABLE:
-        sys.stderr.write(
-            f"fastprof: no command {name!a:.120}{nearest(name, _TABLE)} There are: "
-            f"{', '.join(_TABLE)} (fastprof --help)\n"
+        complain(
+            f"no command {name!a:.120}{nearest(name, _TABLE)} There are: "
+            f"{', '.join(_TABLE)} (fastprof --help)"
         )
         return USAGE_ERROR
     # Imported here: a command loads only its own modules.

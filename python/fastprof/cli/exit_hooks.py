@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from fastprof.cli.messages import on_lines
 from fastprof.session.patching.collector import collector_paused
 
 
@@ -132,10 +133,13 @@ class Endings:
 
 
 def complain(message: str) -> None:
-    """Write one line to ``sys.stderr``, in whatever state that is."""
+    """Write a message to ``sys.stderr``, in whatever state that is.
+
+    It is one line, but in a terminal it wraps at words.
+    """
     line = " ".join(message.split())
     try:
-        sys.stderr.write(f"fastprof: {line}\n")
+        sys.stderr.write(f"{on_lines(f'fastprof: {line}', sys.stderr)}\n")
         sys.stderr.flush()
     except Exception:
         pass

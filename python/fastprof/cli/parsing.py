@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from fastprof.cli.messages import on_lines
+
 #: Exit status for bad arguments and bad input files, as in argparse.
 USAGE_ERROR = 2
 
@@ -47,7 +49,8 @@ class Parser(argparse.ArgumentParser):
         missing = message.removeprefix(_REQUIRED)
         if missing != message:
             message = f"{missing} is missing; `{self.prog} --help` explains it"
-        super().error(message)
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_ERROR, _error(self.prog, message))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -74,7 +77,11 @@ class Options(optparse.OptionParser):
     def error(self, msg: str) -> NoReturn:
         """End with one line and status 2."""
         self.print_usage(sys.stderr)
-        self.exit(USAGE_ERROR, f"{self.get_prog_name()}: error: {msg}\n")
+        self.exit(USAGE_ERROR, _error(self.get_prog_name(), msg))
+
+
+def _error(program: str, message: str) -> str:
+    return on_lines(f"{program}: error: {message}", sys.stderr) + "\n"
 
 
 class _Unknown(optparse.BadOptionError):

@@ -47,9 +47,10 @@ FILES = ("train_profile.stats", "train_profile.fprof")
 STATS, RUN = FILES
 
 _USAGE = (
-    "fastprof run [--nproc N] [--functions | --operators] [--trace] [--steps N] "
-    "[--operator KEY=VALUE] [--gpu MODE] [--modules PATTERN] [--full] [-o DIR] "
-    "[-m MODULE | SCRIPT] [ARG] ..."
+    "fastprof run [--nproc N] [--functions | --operators] [--trace]\n"
+    "                    [--steps N] [--operator KEY=VALUE] [--gpu MODE]\n"
+    "                    [--modules PATTERN] [--full] [-o DIR]\n"
+    "                    [-m MODULE | SCRIPT] [ARG] ..."
 )
 
 #: The defaults: a window of three steps, after one skipped step and one of warm-up.

@@ -38,7 +38,7 @@ from fastprof.comparison.stats.significance import (
 from fastprof.comparison.summary import summary, uniformity
 from fastprof.comparison.tops import tops
 from fastprof.names import file_name
-from fastprof.report.figures import with_percent
+from fastprof.report.figures import plural, with_percent
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.rows import ALIASES, FunctionRow
 
@@ -81,8 +81,8 @@ def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
     """Open the sides of :func:`compare`, with the same errors."""
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise ValueError(
-            f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}: name the run before and "
-            "the one after"
+            f"{plural(len(sides), 'run')} to compare, expected 2 to {_MOST_SIDES}: name the run "
+            "before and the one after"
         )
     return [_open_side(side) for side in sides]
 

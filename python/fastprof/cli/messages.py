@@ -1,0 +1,20 @@
+"""Messages on standard error: one line for files and programs, whole words in a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from typing import TextIO
+
+_NARROWEST = 40
+
+
+def on_lines(line: str, stream: TextIO | None) -> str:
+    """Return a message as ``stream`` shows it: wrapped at words in a terminal, else one line."""
+    if stream is None or not stream.isatty():
+        return line
+    width = max(_NARROWEST, shutil.get_terminal_size().columns)
+    # A path stays whole, to be copied.
+    return textwrap.fill(
+        line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
