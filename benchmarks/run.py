@@ -3,7 +3,7 @@
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
 Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows,
-unprofiled, gpu, instructions;
+unprofiled, gpu, threads, instructions;
 the default is all except ``instructions``, which needs valgrind and takes minutes.
 """
 
@@ -28,6 +28,7 @@ _CASES = {
     "windows": "cases.windows",
     "unprofiled": "cases.unprofiled",
     "gpu": "cases.gpu",
+    "threads": "cases.threads",
     "instructions": "cases.instructions",
 }
 _DEFAULT = [name for name in _CASES if name != "instructions"]

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -15,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "guard"
 
 #: Hook backends of this interpreter.
 BACKENDS = ("setprofile", "monitoring") if sys.version_info >= (3, 12) else ("setprofile",)
+
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 MIB = 1 << 20
 
@@ -29,6 +34,12 @@ T = TypeVar("T")
 def sanitized(*names: str) -> bool:
     """Return whether this interpreter runs under a preloaded sanitizer: one of `names`, or any."""
     return any(name in os.environ.get("LD_PRELOAD", "") for name in names or ("asan", "tsan"))
+
+
+def need_running_threads(backend: str) -> None:
+    """Skip the test if the hook cannot be set in threads that run already."""
+    if backend == "setprofile" and FREE_THREADED and sys.version_info < (3, 14):
+        pytest.skip("free-threaded 3.13 sets a profile function in its own thread only")
 
 
 def check_patiently(check: Callable[[T], None], record: Callable[[int], T]) -> None:

@@ -200,7 +200,7 @@ ROWS.update(
     F36="no memory",
     F37="leaks",
     F38="subinterpreters",
-    F39="no claim for free-threaded builds",
+    F39="free-threaded builds: recorded without the GIL, and tested so",
     F40="files that cannot be written",
     F41="working directory changed",
     F42="two ranks, one file name",

@@ -17,6 +17,7 @@
  * all of its nodes are marked, if none of its calls is open at that moment. */
 #include "py/budget.h"
 
+#include "py/guard.h"
 #include "py/hooks.h"
 
 #include "core/path_rebuild.h"
@@ -69,8 +70,9 @@ cost_of(const fp_recorder *r, fp_budget_kind kind)
  * end is still expected, and a call from elsewhere would switch it off, so
  * that they would stay open forever.  The next look considers them again. */
 static void
-find_open(fp_recorder *r)
+find_open(void *arg)
 {
+    fp_recorder *r = arg;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_path_walk w = fp_path_walk_begin(t);
         for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
@@ -296,8 +298,9 @@ mark_nodes(fp_recorder *r, uint32_t *left)
 /* Mutes the chosen functions.  A function with an open call stays as it is; a
  * later look may choose it again. */
 static void
-mute(fp_recorder *r)
+mute_chosen(void *arg)
 {
+    fp_recorder *r = arg;
     fp_budget *b = &r->recording.budget;
     b->look++;
     find_open(r);
@@ -318,6 +321,12 @@ mute(fp_recorder *r)
     }
 }
 
+static void
+mute(fp_recorder *r)
+{
+    fp_world_stopped(mute_chosen, r);
+}
+
 /* ---- places that call Python functions ---- */
 
 /* Takes the cheapest measure first: it loses no call of a Python function.
@@ -325,7 +334,10 @@ mute(fp_recorder *r)
 static int
 leave_out_sites(fp_recorder *r)
 {
-    if (r->recording.leaves_out_sites || !fp_monitoring_leave_out_sites(r)) {
+    /* Without the GIL, another thread may be about to call a C function from
+     * the place. */
+    if (FP_FREE_THREADED || r->recording.leaves_out_sites ||
+        !fp_monitoring_leave_out_sites(r)) {
         return 0;
     }
     r->recording.calls_before_off =
@@ -372,7 +384,7 @@ fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
         if (is_exceeded(r, steps->count) && !leave_out_sites(r)) {
             b->stage = FP_BUDGET_CHOOSING;
             b->choices = b->key = 0;
-            find_open(r);
+            fp_world_stopped(find_open, r);
         }
     }
     if (b->stage == FP_BUDGET_CHOOSING && choose_keys(r, &left)) {

@@ -23,6 +23,29 @@ enter_at(fp_thread *t, fp_node *n, int resume, int64_t now)
     }
 }
 
+int
+fp_known_enter(fp_thread *t, fp_key key, int resume)
+{
+    fp_node *n = fp_thread_predict(t, key);
+    n = n != NULL ? n : fp_thread_find(t, key);
+    /* A muted function needs the full path. */
+    if (n == NULL || (n->flags & FP_NODE_MUTED) != 0) {
+        return 0;
+    }
+    enter_at(t, n, resume, fp_clock_counter());
+    return 1;
+}
+
+int
+fp_known_leave(fp_thread *t, fp_key key)
+{
+    if (t->cur->key != key || (t->cur->flags & FP_NODE_MUTED) != 0) {
+        return 0;
+    }
+    fp_thread_leave(t, key, fp_clock_counter());
+    return 1;
+}
+
 void
 fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
 {

@@ -4,10 +4,15 @@
  * the expected one, its flags are 0 and the clock is the counter.  A key that
  * equals a node's key was checked when the node was created, so this path
  * checks nothing.  The full path handles the whole event in all other cases;
- * the hooks call it last.  mode.h says when the plain path is allowed. */
+ * the hooks call it last.  mode.h says when the plain path is allowed.
+ *
+ * In free-threaded builds the full path needs the guard.  There, a path in
+ * between serves the events that touch nothing but the thread's own record:
+ * any node that exists already. */
 #ifndef FP_PY_EVENTS_H
 #define FP_PY_EVENTS_H
 
+#include "py/guard.h"
 #include "py/paused.h"
 
 #include "core/path.h"
@@ -55,7 +60,16 @@ fp_plain_leave(fp_thread *t, fp_key key)
     return 1;
 }
 
-/* ---- full ---- */
+/* ---- known nodes, in free-threaded builds ---- */
+
+/* As fp_plain_enter and fp_plain_leave, for any node of [t] that exists. */
+int
+fp_known_enter(fp_thread *t, fp_key key, int resume);
+
+int
+fp_known_leave(fp_thread *t, fp_key key);
+
+/* ---- full; under the guard ---- */
 
 /* Records the begin of a call of [key].  [object] is the code object or
  * callable from which the key table creates an entry for a new key. */

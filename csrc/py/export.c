@@ -5,44 +5,79 @@
 #include "py/export_outliers.h"
 #include "py/export_parts.h"
 #include "py/gpu_layer.h"
+#include "py/guard.h"
 #include "py/recorder_reset.h"
 #include "py/run_phase.h"
 #include "py/trace_layer.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* ---- sections, steps, loaders ---- */
+
+/* A section at one moment: the thread goes on. */
+typedef struct section_copy {
+    const fp_section *from;
+    fp_section s;
+    uint64_t octave[FP_HIST_OCTAVES][FP_HIST_SUB];
+} section_copy;
+
+static void
+copy_section(void *arg)
+{
+    section_copy *c = arg;
+    c->s = *c->from;
+    for (int i = 0; i < FP_HIST_OCTAVES; i++) {
+        if (c->s.hist.octave[i] != NULL) {
+            memcpy(c->octave[i], c->s.hist.octave[i], sizeof(c->octave[i]));
+            c->s.hist.octave[i] = c->octave[i];
+        }
+    }
+}
+
+static int
+export_section(fp_export *x, section_copy *c, Py_ssize_t thread,
+               fp_run_phase phase, PyObject *list)
+{
+    fp_world_stopped(copy_section, c);
+    const fp_section *s = &c->s;
+    Py_ssize_t index = fp_export_key(x, fp_key_section(s->id));
+    PyObject *hist = index < 0 ? NULL : fp_export_hist(x, &s->hist);
+    if (hist == NULL) {
+        return -1;
+    }
+    return fp_export_append(
+        list, Py_BuildValue("(nnKLLLLKINi)", index, thread,
+                            (unsigned long long)s->count,
+                            (long long)fp_export_ns(x, s->sum_ticks),
+                            (long long)fp_export_ns(x, s->outer_ticks),
+                            (long long)fp_export_ns(x, s->min_ticks),
+                            (long long)fp_export_ns(x, s->max_ticks),
+                            (unsigned long long)s->errors,
+                            (unsigned int)s->open, hist, (int)phase));
+}
 
 static int
 export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
                    Py_ssize_t thread, PyObject *list)
 {
+    section_copy *c = malloc(sizeof(*c));
+    if (c == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     for (uint32_t i = 0;; i++) {
         /* Read the table again: Python code may run below and open new
          * sections. */
         fp_section_table of = fp_thread_sections_of(t, phase);
-        if (i >= of.capacity) {
-            return 0;
+        c->from = i < of.capacity ? of.section[i] : NULL;
+        int rc = 0;
+        if (c->from != NULL && (c->from->count != 0 || c->from->open != 0)) {
+            rc = export_section(x, c, thread, phase, list);
         }
-        const fp_section *s = of.section[i];
-        if (s == NULL || (s->count == 0 && s->open == 0)) {
-            continue;
-        }
-        Py_ssize_t index = fp_export_key(x, fp_key_section(s->id));
-        PyObject *hist = index < 0 ? NULL : fp_export_hist(x, &s->hist);
-        if (hist == NULL) {
-            return -1;
-        }
-        PyObject *one = Py_BuildValue(
-            "(nnKLLLLKINi)", index, thread, (unsigned long long)s->count,
-            (long long)fp_export_ns(x, s->sum_ticks),
-            (long long)fp_export_ns(x, s->outer_ticks),
-            (long long)fp_export_ns(x, s->min_ticks),
-            (long long)fp_export_ns(x, s->max_ticks),
-            (unsigned long long)s->errors, (unsigned int)s->open, hist,
-            (int)phase);
-        int rc = one == NULL ? -1 : PyList_Append(list, one);
-        Py_XDECREF(one);
-        if (rc < 0) {
-            return -1;
+        if (rc < 0 || i >= of.capacity) {
+            free(c);
+            return rc;
         }
     }
 }

@@ -1,17 +1,28 @@
 /* export_trees: converts the trees of a recorder's threads to columns. */
 #include "py/export_imports.h"
 
+#include "py/guard.h"
+
+#include "core/path.h"
+
 typedef fp_export_row row;
 
-static row *
-copy_rows(const fp_export *x, const fp_tree *t)
+/* A tree at one moment: other threads write to theirs. */
+typedef struct rows_copy {
+    const fp_tree *tree;
+    uint32_t count;
+    row *rows;
+    const fp_thread *t; /* the thread whose tree it is, or NULL */
+    int64_t now;        /* its open calls have run up to now */
+} rows_copy;
+
+static void
+fill_rows(void *arg)
 {
-    row *rows = fp_alloc_zeroed(&x->r->alloc, t->count, sizeof(*rows));
-    if (rows == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (uint32_t i = 0; i < t->count; i++) {
+    const rows_copy *c = arg;
+    const fp_tree *t = c->tree;
+    row *rows = c->rows;
+    for (uint32_t i = 0; i < c->count; i++) {
         const fp_node *f = fp_tree_node(t, i);
         rows[i].key = f->key;
         rows[i].parent = i == 0 ? -1 : (int64_t)f->parent->index;
@@ -26,7 +37,24 @@ copy_rows(const fp_export *x, const fp_tree *t)
             rows[i].phase = (uint8_t)fp_run_phase_of(f->key);
         }
     }
-    return rows;
+    if (c->t != NULL && c->now > c->t->last && c->t->last != INT64_MIN &&
+        c->t->cur->index < c->count) {
+        rows[c->t->cur->index].self_ticks += c->now - c->t->last;
+    }
+}
+
+/* Sets c->count and c->rows.  NULL with an exception. */
+static row *
+copy_rows(const fp_export *x, rows_copy *c)
+{
+    c->count = c->tree->count;
+    c->rows = fp_alloc_zeroed(&x->r->alloc, c->count, sizeof(*c->rows));
+    if (c->rows == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    fp_world_stopped(fill_rows, c);
+    return c->rows;
 }
 
 static PyObject *
@@ -227,8 +255,9 @@ fold(fp_export *x, fp_exported_thread *e, row **rows, uint32_t *count)
     if (fp_fold_imports(x, *rows, *count, &smaller, e->folded) < 0) {
         return -1;
     }
-    row *fewer = copy_rows(x, &smaller);
-    uint32_t left = smaller.count;
+    rows_copy c = {.tree = &smaller};
+    row *fewer = copy_rows(x, &c);
+    uint32_t left = c.count;
     fp_tree_fini(&smaller);
     if (fewer == NULL) {
         return -1;
@@ -243,15 +272,13 @@ fold(fp_export *x, fp_exported_thread *e, row **rows, uint32_t *count)
 PyObject *
 fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended)
 {
-    uint32_t count = t->tree.count;
     unsigned long long ident = ended ? 0 : t->ident;
     int64_t idle[FP_RUN_PHASES] = {0};
-    row *rows = copy_rows(x, &t->tree);
+    rows_copy c = {.tree = &t->tree, .t = t, .now = now};
+    row *rows = copy_rows(x, &c);
+    uint32_t count = c.count;
     if (rows == NULL) {
         return NULL;
-    }
-    if (now > t->last && t->last != INT64_MIN) {
-        rows[t->cur->index].self_ticks += now - t->last;
     }
     PyObject *columns = NULL;
     fp_exported_thread *e = note_thread(x, t, count);

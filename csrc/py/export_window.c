@@ -3,6 +3,7 @@
  * Columns are copied as bytes, because the training thread waits for the GIL
  * meanwhile; names of functions are described on request only. */
 #include "py/export_parts.h"
+#include "py/guard.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
 #include "py/run_phase.h"
@@ -163,6 +164,7 @@ exporting(fp_recorder *r)
 PyObject *
 fp_recorder_window_method(PyObject *self, PyObject *value)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     long long first = PyLong_AsLongLong(value);
     if (first == -1 && PyErr_Occurred()) {
@@ -180,9 +182,26 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     return d;
 }
 
+typedef struct times_copy {
+    const fp_export *x;
+    const fp_tree *tree;
+    int64_t *out;
+    uint32_t count;
+} times_copy;
+
+static void
+copy_times(void *arg)
+{
+    const times_copy *c = arg;
+    for (uint32_t i = 0; i < c->count; i++) {
+        c->out[i] = fp_export_ns(c->x, fp_tree_node(c->tree, i)->self_ticks);
+    }
+}
+
 PyObject *
 fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
     if (t == NULL || t->tree.count > MOST_NODES) {
@@ -196,9 +215,7 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
-    for (uint32_t i = 0; i < count; i++) {
-        out[i] = fp_export_ns(&x, fp_tree_node(&t->tree, i)->self_ticks);
-    }
+    fp_world_stopped(copy_times, &(times_copy){&x, &t->tree, out, count});
     return bytes;
 }
 
@@ -226,6 +243,7 @@ node_rows(fp_export *x, const fp_thread *t)
 PyObject *
 fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
     if (t == NULL || t->tree.count > MOST_NODES) {

@@ -1,5 +1,6 @@
 #include "py/gc_hook.h"
 
+#include "py/guard.h"
 #include "core/steps_split.h"
 
 typedef struct gc_hook {
@@ -51,6 +52,7 @@ ends(fp_recorder *r, PyObject *info)
 static PyObject *
 hook_call(PyObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
+    FP_GUARD();
     fp_recorder *r = ((gc_hook *)self)->recorder;
     if (r == NULL || r->section_epoch == FP_EPOCH_OFF ||
         PyTuple_GET_SIZE(args) != 2 ||

@@ -6,6 +6,7 @@
  * caller's.  If the thread has moved on (the wait was not a call, as in `if
  * tensor:`), the wait has no line. */
 #include "py/gpu_layer.h"
+#include "py/guard.h"
 #include "py/threads.h"
 
 enum { MAX_LINES = 10000 };
@@ -76,6 +77,7 @@ add(PyObject *lines, PyObject *key, uint64_t count, int64_t ticks)
 static int
 look(void *ignored)
 {
+    FP_GUARD();
     (void)ignored;
     fp_place place = wait_under_way.place;
     int64_t ticks = wait_under_way.ticks;

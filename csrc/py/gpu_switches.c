@@ -1,5 +1,6 @@
 /* The switches of the GPU layer: methods of the Recorder type. */
 #include "py/gpu_layer_parts.h"
+#include "py/guard.h"
 #include "gpu/cupti_abi.h"
 #include "py/gpu_health.h"
 #include "py/mode.h"
@@ -191,6 +192,7 @@ start_if_free(fp_recorder *r, PyObject *paths, const char *driver_path,
 PyObject *
 fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     fp_recorder *r = (fp_recorder *)self;
     PyObject *paths;
     const char *driver_path, *tier_name = "auto", *nvml_path = NULL;
@@ -269,6 +271,7 @@ seconds_of(PyObject *args, PyObject *kwargs, const char *format, double *value)
 PyObject *
 fp_gpu_layer_stop(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     double grace_s = 2.0;
     if (seconds_of(args, kwargs, "|d:gpu_stop", &grace_s) < 0) {
         return NULL;
@@ -280,6 +283,7 @@ fp_gpu_layer_stop(PyObject *self, PyObject *args, PyObject *kwargs)
 PyObject *
 fp_gpu_layer_pause(PyObject *self, PyObject *args)
 {
+    FP_GUARD();
     fp_recorder *r = (fp_recorder *)self;
     fp_gpu *g = fp_gpu_if_any();
     const char *why;
@@ -308,6 +312,7 @@ fp_gpu_layer_pause(PyObject *self, PyObject *args)
 PyObject *
 fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = (fp_recorder *)self;
     fp_gpu *g = fp_gpu_if_any();
     if (r->gpu_on && !r->gpu.switching) {
@@ -327,6 +332,7 @@ fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_gpu_layer_flush(PyObject *self, PyObject *args)
 {
+    FP_GUARD();
     fp_recorder *r = (fp_recorder *)self;
     fp_gpu *g = fp_gpu_if_any();
     double patience_s = 1.0;
@@ -345,6 +351,7 @@ fp_gpu_layer_flush(PyObject *self, PyObject *args)
 PyObject *
 fp_gpu_layer_status(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     const fp_recorder *r = (fp_recorder *)self;
     static const char *const names[] = {"off", "on", "paused", "off"};
     fp_gpu *g = fp_gpu_if_any();

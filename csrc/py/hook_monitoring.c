@@ -20,6 +20,37 @@ is_of_builtins(fp_hook_event event)
     return event == FP_CALL || event == FP_C_RETURN || event == FP_C_RAISE;
 }
 
+/* CPython calls a callback without a reference to it.  In a free-threaded
+ * build a thread may still run one that another thread has removed, so there
+ * callbacks are never freed; the next recording uses them again. */
+static fp_callback *
+take_callback(fp_state *st)
+{
+    fp_callback *cb = st->spare_callbacks;
+    if (cb != NULL) {
+        st->spare_callbacks = cb->next;
+        return cb;
+    }
+    cb = PyObject_New(fp_callback, st->callback_type);
+    if (cb != NULL) {
+        cb->next = NULL;
+        fp_compat_immortal((PyObject *)cb);
+    }
+    return cb;
+}
+
+static void
+give_callback(fp_state *st, fp_callback *cb)
+{
+    if (FP_FREE_THREADED) {
+        cb->next = st->spare_callbacks;
+        st->spare_callbacks = cb;
+    }
+    else {
+        Py_DECREF((PyObject *)cb);
+    }
+}
+
 static int
 register_events(fp_recorder *r)
 {
@@ -28,14 +59,14 @@ register_events(fp_recorder *r)
         if (is_of_builtins(i) && !r->config.builtins) {
             continue;
         }
-        fp_callback *cb = PyObject_New(fp_callback, r->state->callback_type);
+        fp_callback *cb = take_callback(r->state);
         if (cb == NULL) {
             return -1;
         }
         cb->vectorcall = fp_monitoring_handler(r, i);
+        cb->missing = r->state->missing;
         cb->recorder = r;
         cb->plain = &r->plain_epoch;
-        cb->missing = r->state->missing;
         r->hooks.callback[i] = (PyObject *)cb;
         if (fp_tool_register(r->state, r->hooks.tool_id, i,
                              r->hooks.callback[i], &set) < 0) {
@@ -103,6 +134,10 @@ fp_monitoring_start(fp_recorder *r)
     if (r->hooks.tool_id < 0) {
         return -1;
     }
+    if (r->state->unfreed_ids != 0) {
+        /* Spare callbacks may still be registered for such an id. */
+        r->state->spare_callbacks = NULL;
+    }
     if (r->unhooked &&
         (r->recording.any_muted || r->recording.leaves_out_sites)) {
         /* The hook was removed for a while only.  Code that ran meanwhile
@@ -143,10 +178,12 @@ void
 fp_monitoring_forget(fp_recorder *r)
 {
     for (int i = 0; i < FP_EVENTS; i++) {
-        if (r->hooks.callback[i] != NULL) {
-            ((fp_callback *)r->hooks.callback[i])->recorder = NULL;
-            ((fp_callback *)r->hooks.callback[i])->plain = &never;
-            Py_CLEAR(r->hooks.callback[i]);
+        fp_callback *cb = (fp_callback *)r->hooks.callback[i];
+        if (cb != NULL) {
+            r->hooks.callback[i] = NULL;
+            cb->plain = &never;
+            cb->recorder = NULL;
+            give_callback(r->state, cb);
         }
     }
 }

@@ -5,6 +5,7 @@
  * another thread can find out that its recording is over: it then removes
  * itself, on that thread. */
 #include "py/hooks.h"
+#include "py/guard.h"
 #include "py/setprofile_events.h"
 
 static const uint64_t never = FP_EPOCH_OFF;
@@ -37,6 +38,7 @@ event_of(PyObject *name)
 static PyObject *
 hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     PyObject *frame, *event, *arg;
     static char *names[] = {"frame", "event", "arg", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!UO", names,
@@ -62,6 +64,7 @@ hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
 static int
 hook_bool(PyObject *self)
 {
+    FP_GUARD();
     PyObject *current;
     if (!FP_DIRECT_PROFILE) {
         return 1;

@@ -5,6 +5,7 @@
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
+#include "py/guard.h"
 #include "py/nvtx_glue.h"
 #include "py/hooks.h"
 #include "py/in_use.h"
@@ -24,6 +25,7 @@ static const fp_layer *const layers[] = {&fp_gc_layer, &fp_nvtx_layer,
 static PyObject *
 set_callable(PyObject **slot, PyObject *value)
 {
+    FP_GUARD();
     if (value != Py_None && !PyCallable_Check(value)) {
         return PyErr_Format(PyExc_TypeError,
                             "a callable or None is needed, not %.100s",
@@ -48,6 +50,7 @@ set_decorator_function(PyObject *module, PyObject *value)
 static PyObject *
 force_off(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_state_of(module)->forced_off = 1;
     fp_nvtx_forbid(fp_state_of(module));
     Py_RETURN_NONE;
@@ -89,6 +92,7 @@ stop_all(fp_state *st)
 static PyObject *
 at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     stop_all(fp_state_of(module));
     Py_RETURN_NONE;
 }
@@ -110,6 +114,7 @@ forget_switch(fp_recorder *r)
 static PyObject *
 after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_state *st = fp_state_of(module);
     fp_recorder *functions = st->function_owner;
     fp_recorder *sections = st->section_owner;
@@ -166,24 +171,6 @@ refuse_subinterpreter(void)
                     "fastprof records the main interpreter only: import it "
                     "there, not in a subinterpreter");
     return -1;
-}
-
-/* A free-threaded build enables the GIL when it loads this module, unless its
- * configuration forbids that. */
-static int
-refuse_without_gil(void)
-{
-    PyObject *ask = PySys_GetObject("_is_gil_enabled"); /* borrowed */
-    PyObject *answer = ask != NULL ? PyObject_CallNoArgs(ask) : NULL;
-    int off = answer == Py_False;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    if (off) {
-        PyErr_SetString(PyExc_ImportError,
-                        "fastprof needs the GIL: do not run Python with "
-                        "PYTHON_GIL=0 or -X gil=0");
-    }
-    return off ? -1 : 0;
 }
 
 static int
@@ -283,7 +270,7 @@ static int
 fill(PyObject *module)
 {
     fp_state *st = fp_state_of(module);
-    if (refuse_subinterpreter() < 0 || refuse_without_gil() < 0) {
+    if (refuse_subinterpreter() < 0 || fp_guard_init() < 0) {
         return -1;
     }
     st->layers = layers;
@@ -344,6 +331,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
 static int
 module_clear(PyObject *module)
 {
+    FP_GUARD();
     fp_state *st = fp_state_of(module);
     stop_all(st);
     fp_nvtx_forbid(st);
@@ -369,6 +357,9 @@ static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #ifdef Py_mod_multiple_interpreters
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
 };

@@ -1,12 +1,11 @@
 #include "py/monitoring_events.h"
 
+#include "py/bound_calls.h"
 #include "py/events.h"
 #include "py/nodes.h"
 #include "py/threads.h"
 
 #if FP_HAVE_MONITORING
-
-enum { MAX_SITES = 1 << 16 };
 
 /* ---- Python functions ---- */
 
@@ -38,10 +37,32 @@ is_muted(fp_recorder *r, fp_key key)
     return fp_keytab_is_muted(&r->keys, key);
 }
 
+/* The calling thread's record for the plain path; NULL: take the full path. */
+static inline fp_thread *
+plain_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
+{
+    if (FP_UNLIKELY(PyVectorcall_NARGS(nargsf) < needed)) {
+        return NULL;
+    }
+    return fp_plain_thread(((fp_callback *)self)->plain);
+}
+
+/* ... for the path of known nodes; NULL in builds with the GIL, too. */
+static inline fp_thread *
+known_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
+{
+    return FP_FREE_THREADED ? plain_thread(self, nargsf, needed) : NULL;
+}
+
 static FP_COLD PyObject *
 slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
+    fp_thread *t = known_thread(self, nargsf, 2);
+    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 0)) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
         if (FP_UNLIKELY(r->recording.any_muted) &&
@@ -57,6 +78,11 @@ static FP_COLD PyObject *
 slow_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
+    fp_thread *t = known_thread(self, nargsf, 2);
+    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 1)) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
         fp_recorder_enter(r, (fp_key)args[0], args[0], 1);
@@ -68,6 +94,11 @@ static FP_COLD PyObject *
 slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
+    fp_thread *t = known_thread(self, nargsf, 2);
+    if (t != NULL && fp_known_leave(t, (fp_key)args[0])) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     /* PY_UNWIND cannot be switched off, and a muted call was not entered. */
     if (r != NULL && !(FP_UNLIKELY(r->recording.any_muted) &&
@@ -83,6 +114,11 @@ static FP_COLD PyObject *
 slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
+    fp_thread *t = known_thread(self, nargsf, 2);
+    if (t != NULL && fp_known_leave(t, (fp_key)args[0])) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
         if (FP_UNLIKELY(r->recording.any_muted) &&
@@ -131,80 +167,52 @@ key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
     return (fp_key)type | FP_TAG_CALLABLE;
 }
 
-/* The key of a call site in the table of sites that have sent a C_RETURN. */
-static fp_key
-site_key(PyObject *code, long offset)
-{
-    return ((fp_key)code ^ ((fp_key)offset << 48)) | FP_TAG_SPECIAL;
-}
-
-static void
-forget_pending(void)
-{
-    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL)) {
-        fp_tls_own()->pending_code = NULL;
-    }
-}
-
-/* A bound method over a builtin was called.  The version and the form of the
- * call decide whether a C_RETURN follows, so the first call at a site is only
- * counted; if a C_RETURN follows, the site is learned and later calls are
- * timed. */
-static void
-enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
-{
-    fp_key key = fp_c_function_key(function);
-    if (key == 0 || fp_is_quiet(r->state, fp_key_method(key))) {
-        return;
-    }
-    long offset = PyLong_AsLong(args[1]);
-    if (fp_keytab_find(&r->sites, site_key(args[0], offset)) != NULL) {
-        fp_recorder_enter(r, key, function, 0);
-        return;
-    }
-    fp_thread *t = fp_recorder_at(r, FP_HOOK_ENTER, key);
-    fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
-    if (n != NULL) {
-        n->calls++;
-        fp_tls *me = fp_tls_own(); /* never NULL: the thread has a record */
-        me->pending_code = args[0];
-        me->pending_offset = offset;
-        me->pending_key = key;
-    }
-}
-
-/* Is this the return of a call that enter_bound only counted? */
+/* Handles a CALL event, or the end of such a call, that touches nothing but
+ * the thread's own record.  Returns 0 if it did nothing. */
 static int
-learned(fp_recorder *r, fp_key key, PyObject *const *args)
+known_call(PyObject *self, PyObject *const *args, size_t nargsf)
 {
-    const fp_tls *me = fp_this_thread;
-    if (me->pending_code != args[0] || me->pending_key != key ||
-        fp_recorder_stands_in(r, key) ||
-        PyLong_AsLong(args[1]) != me->pending_offset) {
+    fp_thread *t = known_thread(self, nargsf, 4);
+    const fp_recorder *r = ((fp_callback *)self)->recorder;
+    if (t == NULL || r == NULL) {
         return 0;
     }
-    forget_pending();
-    fp_key site = site_key(args[0], me->pending_offset);
-    /* The table is bounded, because a program that generates code always has
-     * new sites. */
-    if (r->sites.count < MAX_SITES &&
-        r->sites.count < r->config.limits.max_nodes &&
-        fp_keytab_find(&r->sites, site) == NULL) {
-        (void)fp_keytab_add(&r->sites, site, args[0]);
+    fp_bound_forget();
+    if (is_python_function(args[2])) {
+        return 1;
     }
-    return 1;
+    fp_key key = key_of(r, args[2], args[3]);
+    return key != 0 ? fp_known_enter(t, key, 0)
+                    : Py_TYPE(args[2]) != &PyMethod_Type;
+}
+
+static int
+known_c_leave(PyObject *self, PyObject *const *args, size_t nargsf)
+{
+    fp_thread *t = known_thread(self, nargsf, 4);
+    const fp_recorder *r = ((fp_callback *)self)->recorder;
+    if (t == NULL || r == NULL || fp_this_thread->pending_code != NULL) {
+        return 0;
+    }
+    fp_key key = key_of(r, args[2], args[3]);
+    return key != 0 ? fp_known_leave(t, key)
+                    : Py_TYPE(args[2]) != &PyMethod_Type;
 }
 
 static FP_COLD PyObject *
 slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
+    if (FP_FREE_THREADED && known_call(self, args, nargsf)) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
         Py_RETURN_NONE;
     }
     /* A new call means that the pending one has ended. */
-    forget_pending();
+    fp_bound_forget();
     if (is_python_function(args[2])) {
         Py_RETURN_NONE; /* PY_START follows; most of these are bound methods */
     }
@@ -217,7 +225,7 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         fp_recorder_enter(r, key, args[2], 0);
     }
     else if (Py_TYPE(args[2]) == &PyMethod_Type) {
-        enter_bound(r, PyMethod_GET_FUNCTION(args[2]), args);
+        fp_bound_enter(r, PyMethod_GET_FUNCTION(args[2]), args);
     }
     Py_RETURN_NONE;
 }
@@ -227,6 +235,10 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
               PyObject *kw)
 {
     (void)kw;
+    if (FP_FREE_THREADED && known_c_leave(self, args, nargsf)) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
         Py_RETURN_NONE;
@@ -237,7 +249,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         key = key && fp_is_quiet(r->state, fp_key_method(key)) ? 0 : key;
     }
     if (FP_UNLIKELY(fp_this_thread->pending_code != NULL) &&
-        learned(r, key, args)) {
+        fp_bound_ends(r, key, args)) {
         Py_RETURN_NONE;
     }
     /* The call that switched off its site was not entered, but ends here. */
@@ -250,15 +262,6 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
 }
 
 /* ---- the callbacks: the plain path, else the full one ---- */
-
-static inline fp_thread *
-plain_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
-{
-    if (FP_UNLIKELY(PyVectorcall_NARGS(nargsf) < needed)) {
-        return NULL;
-    }
-    return fp_plain_thread(((fp_callback *)self)->plain);
-}
 
 static PyObject *
 on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)

@@ -1,5 +1,6 @@
 #include "py/nvtx_glue.h"
 
+#include "py/guard.h"
 #include "py/nvtx_in.h"
 #include "py/nvtx_thread.h"
 
@@ -115,6 +116,7 @@ out_off(fp_state *st)
 static PyObject *
 set_out(PyObject *module, PyObject *value)
 {
+    FP_GUARD();
     fp_state *st = fp_state_of(module);
     int on = PyObject_IsTrue(value);
     if (on < 0) {
@@ -154,6 +156,7 @@ emits(PyObject *module, PyObject *Py_UNUSED(ignored))
 static PyObject *
 set_in(PyObject *module, PyObject *value)
 {
+    FP_GUARD();
     int on = PyObject_IsTrue(value);
     if (on < 0) {
         return NULL;

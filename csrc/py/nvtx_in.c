@@ -1,5 +1,6 @@
 #include "py/nvtx_in.h"
 
+#include "py/guard.h"
 #include "py/nvtx_ranges.h"
 #include "py/nvtx_thread.h"
 #include "py/section_type.h"
@@ -13,7 +14,7 @@
 
 /* Limits the new names: programs often put a step's number into a range. */
 enum { MAX_NEW_NAMES = 500 };
-enum { MAX_LEVELS = 65536, MAX_PROCESS_RANGES = 256 };
+enum { MAX_PROCESS_RANGES = 256 };
 
 /* Global: NVTX has one tool per process and passes it no user pointer. */
 static atomic_int may_attach;
@@ -105,8 +106,27 @@ open_section(const fp_nvtx_name *domain, const fp_nvtx_message *m)
     return range;
 }
 
-/* May run on another thread than the one that opened it.  The GIL makes that
- * safe; stopping a recording does the same. */
+typedef struct closing {
+    fp_thread *t;
+    const fp_nvtx_range *range;
+    unsigned flags;
+    int64_t now;
+} closing;
+
+static void
+close_in(void *arg)
+{
+    const closing *c = arg;
+    int parked = fp_thread_is_parked(c->t);
+    fp_thread_unpark(c->t, c->now);
+    (void)fp_thread_close_section(c->t, c->range->id, c->range->owner,
+                                  c->flags, c->now);
+    if (parked) {
+        fp_thread_park(c->t, c->now);
+    }
+}
+
+/* May run on another thread than the one that opened it. */
 static void
 close_section(fp_nvtx_range range, unsigned flags)
 {
@@ -115,23 +135,18 @@ close_section(fp_nvtx_range range, unsigned flags)
         return; /* the stop of the recording has closed it */
     }
     fp_thread *own = fp_recorder_section_thread(r);
-    fp_thread *t = own;
-    if (t == NULL || t->serial != range.serial) {
-        t = r->threads;
-        while (t != NULL && t->serial != range.serial) {
-            t = t->next;
-        }
-    }
+    fp_thread *t = fp_recorder_thread_numbered(r, range.serial);
     if (t == NULL) {
         return; /* its thread has ended */
     }
     flags |= t != own ? FP_EXIT_ELSEWHERE : 0;
     int64_t now = fp_clock_now(&r->clock);
-    int parked = fp_thread_is_parked(t);
-    fp_thread_unpark(t, now);
-    (void)fp_thread_close_section(t, range.id, range.owner, flags, now);
-    if (parked) {
-        fp_thread_park(t, now);
+    closing it = {t, &range, flags, now};
+    if (t == own) {
+        close_in(&it);
+    }
+    else {
+        fp_world_stopped(close_in, &it);
     }
     fp_recorder_trace(r, t, now);
     if (t == own) {
@@ -247,6 +262,7 @@ begin_range(const fp_nvtx_name *domain, const fp_nvtx_message *m)
         atomic_fetch_add_explicit(&without_gil, 1, memory_order_relaxed);
         return (fp_nvtx_range){0};
     }
+    FP_GUARD();
     end_those_now();
     if (state == NULL || state->section_owner == NULL) {
         return (fp_nvtx_range){0};
@@ -264,29 +280,9 @@ end_range(fp_nvtx_range range)
         end_later(0, range);
         return;
     }
+    FP_GUARD();
     end_those_now();
     close_section(range, 0);
-}
-
-static int
-has_room(fp_nvtx_levels *l)
-{
-    if (l->beyond > 0) {
-        return 0;
-    }
-    if (l->length < l->capacity) {
-        return 1;
-    }
-    uint32_t capacity = l->capacity != 0 ? l->capacity * 2 : 16;
-    fp_nvtx_range *range = capacity <= MAX_LEVELS
-                               ? realloc(l->range, capacity * sizeof(*range))
-                               : NULL;
-    if (range == NULL) {
-        return 0;
-    }
-    l->range = range;
-    l->capacity = capacity;
-    return 1;
 }
 
 int
@@ -296,7 +292,7 @@ fp_nvtx_in_push(const fp_nvtx_name *domain, fp_nvtx_message m)
     if (l == NULL) {
         return FP_NVTX_NO_LEVELS;
     }
-    if (!has_room(l)) {
+    if (!fp_nvtx_levels_room(l)) {
         l->beyond++;
         return (int)(l->length + l->beyond - 1);
     }
@@ -330,6 +326,7 @@ fp_nvtx_in_start(const fp_nvtx_name *domain, fp_nvtx_message m)
     if (range.epoch == 0) {
         return number;
     }
+    FP_GUARD();
     process_range *slot = free_slot(number);
     if (slot == NULL) {
         close_section(range, FP_EXIT_CANCEL);
@@ -350,6 +347,7 @@ fp_nvtx_in_end(uint64_t number)
         end_later(number, (fp_nvtx_range){0});
         return;
     }
+    FP_GUARD();
     end_those_now();
     close_process_range(number, 0);
 }

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+enum { MAX_LEVELS = 65536 };
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int have_key;
@@ -73,4 +75,25 @@ fp_nvtx_thread_levels(const fp_nvtx_name *domain, int make)
         }
     }
     return t != NULL && make ? add_domain(t, domain) : NULL;
+}
+
+int
+fp_nvtx_levels_room(fp_nvtx_levels *l)
+{
+    if (l->beyond > 0) {
+        return 0;
+    }
+    if (l->length < l->capacity) {
+        return 1;
+    }
+    uint32_t capacity = l->capacity != 0 ? l->capacity * 2 : 16;
+    fp_nvtx_range *range = capacity <= MAX_LEVELS
+                               ? realloc(l->range, capacity * sizeof(*range))
+                               : NULL;
+    if (range == NULL) {
+        return 0;
+    }
+    l->range = range;
+    l->capacity = capacity;
+    return 1;
 }

@@ -41,4 +41,8 @@ fp_nvtx_thread_get(int make);
 fp_nvtx_levels *
 fp_nvtx_thread_levels(const fp_nvtx_name *domain, int make);
 
+/* Makes room for one more level.  Returns 0 if there is none. */
+int
+fp_nvtx_levels_room(fp_nvtx_levels *l);
+
 #endif

@@ -1,5 +1,7 @@
 #include "py/paused.h"
 
+#include "py/guard.h"
+#include "py/mode.h"
 #include "py/nodes.h"
 #include "py/threads.h"
 
@@ -135,9 +137,10 @@ fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
 
 /* ---- while calls are not recorded ---- */
 
-void
-fp_paused_expect_callers(fp_recorder *r)
+static void
+expect_callers(void *arg)
 {
+    fp_recorder *r = arg;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         t->before = UINT32_MAX;
         if (r->config.callers && r->config.timer == NULL) {
@@ -145,6 +148,12 @@ fp_paused_expect_callers(fp_recorder *r)
             fp_thread_park(t, now_of(r, t));
         }
     }
+}
+
+void
+fp_paused_expect_callers(fp_recorder *r)
+{
+    fp_world_stopped(expect_callers, r);
 }
 
 /* Counts the open functions of this thread that are not on its path. */
@@ -159,22 +168,41 @@ count_before(fp_recorder *r, fp_thread *t)
     frames_fini(&f);
 }
 
+typedef struct beginning {
+    fp_recorder *r;
+    const fp_thread *own;
+    int blind, pauses;
+} beginning;
+
+static void
+park_all(void *arg)
+{
+    const beginning *b = arg;
+    fp_recorder *r = b->r;
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        if (b->blind && !t->stale) {
+            t->stale = 1;
+            t->before = t == b->own ? t->before : UINT32_MAX;
+        }
+        fp_thread_park(t, now_of(r, t));
+        fp_recorder_trace(r, t, t->last);
+    }
+    if (b->pauses) {
+        r->paused = 1;
+        r->paused_epoch = r->function_epoch;
+        fp_recorder_set_epoch(r, FP_EPOCH_OFF);
+    }
+}
+
 void
-fp_paused_begin(fp_recorder *r, int blind)
+fp_paused_begin(fp_recorder *r, int blind, int pauses)
 {
     fp_thread *own = fp_recorder_own_thread(r);
     if (blind && own != NULL && !own->stale) {
         fp_thread_unpark(own, now_of(r, own));
         count_before(r, own);
     }
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        if (blind && !t->stale) {
-            t->stale = 1;
-            t->before = t == own ? t->before : UINT32_MAX;
-        }
-        fp_thread_park(t, now_of(r, t));
-        fp_recorder_trace(r, t, t->last);
-    }
+    fp_world_stopped(park_all, &(beginning){r, own, blind, pauses});
 }
 
 /* The calling thread's record, parked; NULL: out of memory. */

@@ -58,9 +58,9 @@ void
 fp_paused_expect_callers(fp_recorder *r);
 
 /* Parks every thread.  [blind]: the hook is removed, too, so that events are
- * lost. */
+ * lost.  [pauses]: calls are recorded up to now, and not from now on. */
 void
-fp_paused_begin(fp_recorder *r, int blind);
+fp_paused_begin(fp_recorder *r, int blind, int pauses);
 
 /* Makes the path of [t], the calling thread, match the interpreter's frames.
  * [started]: key of a Python function whose call is about to be recorded, or

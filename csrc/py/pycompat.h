@@ -10,6 +10,13 @@
 #include <pythread.h>
 #include <structmember.h>
 
+/* Do threads run at the same time?  See guard.h. */
+#ifdef Py_GIL_DISABLED
+#define FP_FREE_THREADED 1
+#else
+#define FP_FREE_THREADED 0
+#endif
+
 #if PY_VERSION_HEX >= 0x030C0000
 #define FP_HAVE_MONITORING 1
 #else
@@ -36,8 +43,8 @@ fp_compat_context(void)
 #endif
 }
 
-/* Does this thread hold the GIL, in the main interpreter?  For code that may
- * run on any thread: PyGILState_Check() is true on all of them once a
+/* Does this thread hold the GIL (in a free-threaded build: may it call Python),
+ * in the main interpreter?  For code that may run on any thread: PyGILState_Check() is true on all of them once a
  * subinterpreter has existed. */
 static inline int
 fp_compat_holds_gil(void)
@@ -271,6 +278,75 @@ fp_compat_thread_is_taken(PyThreadState *ts, int (*is_over)(PyObject *arg))
            !(arg != NULL && is_over(arg));
 }
 
+/* ---- free-threaded builds ---- */
+
+#if FP_FREE_THREADED
+/* A lock that a thread releases while it waits or stops, like the GIL. */
+typedef PyCriticalSection fp_critical;
+
+static inline void
+fp_compat_critical_begin(fp_critical *c, PyObject *lock)
+{
+    PyCriticalSection_Begin(c, lock);
+}
+
+static inline void
+fp_compat_critical_end(fp_critical *c)
+{
+    PyCriticalSection_End(c);
+}
+
+/* In a forked child: [held] by this thread, or by nobody.  CPython may have
+ * handed the lock to a thread that does not exist here. */
+static inline void
+fp_compat_critical_reset(PyObject *lock, int held)
+{
+    lock->ob_mutex._bits = held ? 1 : 0;
+}
+
+typedef struct fp_world_call {
+    void (*function)(void *);
+    void *arg;
+} fp_world_call;
+
+static int
+fp_compat_world_visit(PyObject *Py_UNUSED(object), void *arg)
+{
+    fp_world_call *call = (fp_world_call *)arg;
+    if (call->function != NULL) {
+        call->function(call->arg);
+        call->function = NULL;
+    }
+    return 0; /* visit no further object */
+}
+
+/* Calls function(arg) while every other thread stands still, outside of C code
+ * that holds references.  The public API stops the world only in order to
+ * visit objects; there is always one to visit.  [function] must not call
+ * Python. */
+static inline void
+fp_compat_stop_world(void (*function)(void *), void *arg)
+{
+    fp_world_call call = {function, arg};
+    PyUnstable_GC_VisitObjects(fp_compat_world_visit, &call);
+}
+#endif
+
+/* Threads of a free-threaded build would take turns to count references to
+ * [object], which lives as long as the process.  An immortal object has no
+ * count. */
+static inline void
+fp_compat_immortal(PyObject *object)
+{
+#if FP_FREE_THREADED
+    object->ob_tid = _Py_UNOWNED_TID;
+    object->ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL;
+    object->ob_ref_shared = 0;
+#else
+    (void)object;
+#endif
+}
+
 /* Sets [func] in every other thread without a foreign profile function.  Since
  * 3.14 it can only be set in all threads at once, so nothing is done if one of
  * them has a foreign function.  PyEval_SetProfileAllThreads walks a list that
@@ -289,6 +365,11 @@ fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
         }
     }
     PyEval_SetProfileAllThreads(func, arg);
+#elif FP_FREE_THREADED
+    /* 3.13 cannot set it safely in a thread that runs. */
+    (void)func;
+    (void)arg;
+    (void)is_over;
 #elif FP_DIRECT_PROFILE
     /* Nothing here releases the GIL, so the list does not change. */
     PyThreadState *me = PyThreadState_Get();

@@ -1,6 +1,7 @@
 /* Methods of the Recorder type for loaders: batches and their times. */
 #include "py/recorder_methods.h"
 
+#include "py/guard.h"
 #include "py/section_type.h"
 #include "py/threads.h"
 
@@ -27,6 +28,7 @@ tag_of(PyObject *value, int32_t *tag)
 PyObject *
 fp_recorder_set_loader_method(PyObject *self, PyObject *value)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     int32_t tag;
     if (tag_of(value, &tag) < 0) {
@@ -70,10 +72,12 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
 typedef struct loader_sums {
     fp_sum *sum; /* [tags][FP_PHASE_COUNT]; owned */
     uint32_t tags;
+    const fp_recorder *r;
+    int total;
 } loader_sums;
 
 static void
-add_loaders(loader_sums *out, fp_thread *t, int total)
+add_loaders_of(loader_sums *out, fp_thread *t, int total)
 {
     for (uint32_t i = 0; i < t->phases.capacity && i < out->tags; i++) {
         fp_loader *ld = &t->phases.loader[i];
@@ -88,10 +92,20 @@ add_loaders(loader_sums *out, fp_thread *t, int total)
     }
 }
 
+static void
+add_loaders(void *arg)
+{
+    loader_sums *out = arg;
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(out->r, t)) != NULL) {
+        add_loaders_of(out, t, out->total);
+    }
+}
+
 static PyObject *
 loader_rows(fp_recorder *r, int total)
 {
-    loader_sums all = {NULL, 0};
+    loader_sums all = {.r = r, .total = total};
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
         all.tags =
@@ -104,9 +118,7 @@ loader_rows(fp_recorder *r, int total)
         fp_alloc_give(&r->alloc, all.sum, n + 1, sizeof(*all.sum));
         return NULL;
     }
-    while ((t = fp_recorder_next(r, t)) != NULL) {
-        add_loaders(&all, t, total);
-    }
+    fp_world_stopped(add_loaders, &all);
     double scale = fp_clock_ns_per_tick(&r->clock);
     for (size_t i = 0; i < n && list != NULL; i++) {
         if (all.sum[i].count == 0) {
@@ -128,11 +140,13 @@ loader_rows(fp_recorder *r, int total)
 PyObject *
 fp_recorder_take_loaders_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     return loader_rows(fp_recorder_cast(self), 0);
 }
 
 PyObject *
 fp_recorder_loader_totals_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     return loader_rows(fp_recorder_cast(self), 1);
 }

@@ -1,6 +1,7 @@
 /* The methods of the Recorder type, except those of its layers. */
 #include "py/recorder_methods.h"
 
+#include "py/guard.h"
 #include "py/export.h"
 #include "py/gpu_layer.h"
 #include "py/recorder_reset.h"
@@ -15,6 +16,7 @@
 static PyObject *
 recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     int subcalls = r->config.subcalls, builtins = r->config.builtins,
         callers = 0;
@@ -39,6 +41,7 @@ recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 recorder_disable(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     if (fp_recorder_guard_timer(r, "disable", 0) < 0) {
         return NULL;
@@ -50,6 +53,7 @@ recorder_disable(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     if (fp_recorder_guard_timer(r, "clear", 1) < 0) {
         return NULL;
@@ -72,6 +76,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_pause(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     int unhook = 0;
     static char *names[] = {"unhook", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:pause_functions",
@@ -85,6 +90,7 @@ recorder_pause(PyObject *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 recorder_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder_resume(fp_recorder_cast(self));
     Py_RETURN_NONE;
 }
@@ -92,6 +98,7 @@ recorder_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     if (fp_recorder_rehook(fp_recorder_cast(self)) < 0) {
         return NULL;
     }
@@ -101,6 +108,7 @@ recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_set_costs(PyObject *self, PyObject *args)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     double python, c, implicit = -1.0, constructor = -1.0;
     if (!PyArg_ParseTuple(args, "dd|dd:set_costs", &python, &c, &implicit,
@@ -119,6 +127,7 @@ recorder_set_costs(PyObject *self, PyObject *args)
 static PyObject *
 recorder_start_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     if (fp_recorder_ready(r) < 0 || fp_recorder_start_sections(r) < 0) {
         return NULL;
@@ -129,6 +138,7 @@ recorder_start_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_stop_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder_stop_sections(fp_recorder_cast(self));
     Py_RETURN_NONE;
 }
@@ -138,6 +148,7 @@ recorder_stop_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_export(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     int with_trace = 0;
     PyObject *fold = Py_None;
@@ -156,6 +167,7 @@ recorder_export(PyObject *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 recorder_code_objects(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < r->keys.count; i++) {
@@ -171,6 +183,7 @@ recorder_code_objects(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
                    (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +

@@ -5,7 +5,6 @@
 
 #include "py/hooks.h"
 #include "py/in_use.h"
-#include "py/mode.h"
 #include "py/run_phase.h"
 #include "py/threads.h"
 
@@ -27,14 +26,6 @@ unmute(fp_recorder *r, int any)
 void
 fp_recorder_reset(fp_recorder *r)
 {
-    /* New epochs keep recording threads from finding their old, freed
-     * records. */
-    if (r->function_epoch != FP_EPOCH_OFF) {
-        fp_recorder_set_epoch(r, fp_new_epoch());
-    }
-    if (r->section_epoch != FP_EPOCH_OFF) {
-        r->section_epoch = fp_new_epoch();
-    }
     fp_recorder_free_threads(r);
     int cut = r->recording.any_muted || r->recording.leaves_out_sites;
     /* Keeps the phase, and the number of the look: keys store it, so it must

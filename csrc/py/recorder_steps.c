@@ -1,6 +1,7 @@
 /* Methods of the Recorder type for steps and for phases of the run. */
 #include "py/recorder_methods.h"
 
+#include "py/guard.h"
 #include "py/budget.h"
 #include "py/run_phase.h"
 #include "py/section_type.h"
@@ -14,6 +15,7 @@
 PyObject *
 fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     fp_thread *t =
         fp_recorder_ready(r) < 0 ? NULL : fp_recorder_section_thread(r);
@@ -55,6 +57,7 @@ fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_recorder_set_phase_method(PyObject *self, PyObject *args)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     int phase, goes_on = 0;
     if (!PyArg_ParseTuple(args, "i|p:set_phase", &phase, &goes_on)) {
@@ -76,6 +79,7 @@ fp_recorder_set_phase_method(PyObject *self, PyObject *args)
 PyObject *
 fp_recorder_end_loop_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder_end_loop(fp_recorder_cast(self));
     Py_RETURN_NONE;
 }
@@ -83,6 +87,7 @@ fp_recorder_end_loop_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step)
 {
+    FP_GUARD();
     unsigned long long at = PyLong_AsUnsignedLongLong(step);
     if (PyErr_Occurred()) {
         return NULL;
@@ -94,6 +99,7 @@ fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step)
 PyObject *
 fp_recorder_unprofiled_length_method(PyObject *self, PyObject *settles_ns)
 {
+    FP_GUARD();
     long long ns = PyLong_AsLongLong(settles_ns);
     if (PyErr_Occurred()) {
         return NULL;
@@ -106,6 +112,7 @@ PyObject *
 fp_recorder_begin_unprofiled_method(PyObject *self,
                                     PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     return PyBool_FromLong(
         fp_recorder_begin_unprofiled(fp_recorder_cast(self)));
 }
@@ -113,6 +120,7 @@ fp_recorder_begin_unprofiled_method(PyObject *self,
 PyObject *
 fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid)
 {
+    FP_GUARD();
     int is_valid = PyObject_IsTrue(valid);
     if (is_valid < 0 ||
         fp_recorder_end_unprofiled(fp_recorder_cast(self), is_valid) < 0) {
@@ -131,6 +139,7 @@ fp_recorder_step_count(const fp_recorder *r)
 PyObject *
 fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     fp_section_end_lingering(r);
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;

@@ -1,6 +1,7 @@
 /* The Recorder type: its life cycle, arguments and attributes. */
 #include "py/recorder_type.h"
 
+#include "py/guard.h"
 #include "py/recorder_methods.h"
 
 #include "py/hooks.h"
@@ -105,6 +106,7 @@ enum { MAX_OUTLIERS = 100 };
 static int
 recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     PyObject *timer = Py_None;
     double timeunit = 0.0, max_overhead = 0.0;
@@ -204,10 +206,28 @@ recorder_clear_refs(PyObject *self)
 static void
 recorder_finalize(PyObject *self)
 {
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
     FP_LAYERS(r, end, r);
+}
+
+static void
+free_recorder(void *arg)
+{
+    fp_recorder *r = arg;
+    PyTypeObject *type = Py_TYPE((PyObject *)r);
+    fp_trace_log_fini(&r->trace.log);
+    fp_keytab_clear(&r->keys);
+    fp_keytab_clear(&r->sites);
+    Py_CLEAR(r->config.timer);
+    Py_CLEAR(r->gpu.reason);
+    Py_CLEAR(r->gpu.pause_reason);
+    Py_CLEAR(r->gpu.path);
+    Py_CLEAR(r->gpu.lines);
+    type->tp_free((PyObject *)r);
+    Py_DECREF((PyObject *)type);
 }
 
 static void
@@ -216,8 +236,8 @@ recorder_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0) {
         return;
     }
+    FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     /* A subclass's __del__ replaces the finalizer, and a recorder that was
      * revived and started again is not finalized a second time. */
@@ -230,16 +250,7 @@ recorder_dealloc(PyObject *self)
     fp_monitoring_forget(r);
     fp_setprofile_forget(r);
     fp_recorder_free_threads(r);
-    fp_trace_log_fini(&r->trace.log);
-    fp_keytab_clear(&r->keys);
-    fp_keytab_clear(&r->sites);
-    Py_CLEAR(r->config.timer);
-    Py_CLEAR(r->gpu.reason);
-    Py_CLEAR(r->gpu.pause_reason);
-    Py_CLEAR(r->gpu.path);
-    Py_CLEAR(r->gpu.lines);
-    type->tp_free(self);
-    Py_DECREF((PyObject *)type);
+    fp_guard_retire(free_recorder, r);
 }
 
 /* ---- attributes ---- */
@@ -284,6 +295,7 @@ get_subcalls(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 get_steps(PyObject *self, void *Py_UNUSED(closure))
 {
+    FP_GUARD();
     return fp_recorder_step_count(fp_recorder_cast(self));
 }
 

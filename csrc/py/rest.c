@@ -1,5 +1,6 @@
 #include "py/rest.h"
 
+#include "py/guard.h"
 #include "py/events.h"
 #include "py/hooks.h"
 #include "py/threads.h"
@@ -74,6 +75,7 @@ fp_rest_end(fp_recorder *r, PyObject *module)
 PyObject *
 fp_recorder_rest_method(PyObject *self, PyObject *file)
 {
+    FP_GUARD();
     const char *name = PyUnicode_AsUTF8(file);
     return name == NULL ? NULL : fp_rest_begin(fp_recorder_cast(self), name);
 }
@@ -81,6 +83,7 @@ fp_recorder_rest_method(PyObject *self, PyObject *file)
 PyObject *
 fp_recorder_end_rest_method(PyObject *self, PyObject *module)
 {
+    FP_GUARD();
     fp_rest_end(fp_recorder_cast(self), module == Py_None ? NULL : module);
     Py_RETURN_NONE;
 }

@@ -1,6 +1,7 @@
 /* run_phase: the phase of the run, common to all threads of a recorder. */
 #include "py/run_phase.h"
 
+#include "py/guard.h"
 #include "py/rest.h"
 #include "py/threads.h"
 
@@ -73,6 +74,26 @@ goes_on_saving(fp_recorder *r)
     return before == r->recording.phases.saved;
 }
 
+typedef struct phase_change {
+    fp_recorder *r;
+    fp_run_phase phase;
+    int64_t now;
+} phase_change;
+
+static void
+move_threads(void *arg)
+{
+    const phase_change *c = arg;
+    for (fp_thread *t = c->r->threads; t != NULL; t = t->next) {
+        /* If memory runs out, the thread stays in its phase; the failure was
+         * counted. */
+        (void)fp_thread_set_run_phase(t, c->phase, c->now);
+        if (c->r->tracing) {
+            fp_trace_rehomed(&c->r->trace.log, t, c->now);
+        }
+    }
+}
+
 void
 fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
                          int64_t now)
@@ -85,17 +106,10 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
         goes_on = goes_on_saving(r);
     }
     r->recording.phases.entries[phase] += !goes_on;
-    const fp_thread *own = fp_recorder_own_thread(r);
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        /* If memory runs out, the thread stays in its phase; the failure was
-         * counted. */
-        (void)fp_thread_set_run_phase(t, phase, now);
-        if (r->tracing) {
-            fp_trace_rehomed(&r->trace.log, t, now);
-        }
-        if (t == own) {
-            FP_LAYERS(r, sections_changed, r, t, now);
-        }
+    fp_world_stopped(move_threads, &(phase_change){r, phase, now});
+    fp_thread *own = fp_recorder_own_thread(r);
+    if (own != NULL) {
+        FP_LAYERS(r, sections_changed, r, own, now);
     }
 }
 
@@ -149,6 +163,18 @@ enum { LEAST_BEYOND = 10 * 1000 * 1000 };
 /* ... and at least 1/20 of the time of all steps. */
 enum { PART_BEYOND = 20 };
 
+typedef struct loop_end {
+    fp_thread *t;
+    int64_t moved; /* ticks */
+} loop_end;
+
+static void
+end_loop(void *arg)
+{
+    loop_end *e = arg;
+    e->moved = fp_thread_end_loop(e->t);
+}
+
 void
 fp_recorder_end_loop(fp_recorder *r)
 {
@@ -167,7 +193,10 @@ fp_recorder_end_loop(fp_recorder *r)
     }
     fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
     /* Without the hook there are hardly any nodes to move, so they stay. */
-    int64_t moved = phase == FP_RUN_STEPS ? fp_thread_end_loop(t) : ticks;
-    r->recording.phases.ticks[phase] -= moved;
-    r->recording.phases.ticks[FP_RUN_OUTSIDE] += moved;
+    loop_end end = {t, ticks};
+    if (phase == FP_RUN_STEPS) {
+        fp_world_stopped(end_loop, &end);
+    }
+    r->recording.phases.ticks[phase] -= end.moved;
+    r->recording.phases.ticks[FP_RUN_OUTSIDE] += end.moved;
 }

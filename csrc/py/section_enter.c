@@ -1,6 +1,7 @@
 /* Opens and closes sections. */
 #include "py/section_methods.h"
 
+#include "py/guard.h"
 #include "py/paused.h"
 #include "py/section_sync.h"
 #include "py/threads.h"
@@ -78,10 +79,13 @@ open_extras(fp_recorder *r, const fp_section_object *s)
     return s->state->section_owner; /* Python code may have changed it */
 }
 
-static void
-section_open(fp_section_object *s)
+void
+fp_section_open(fp_section_object *s)
 {
     fp_recorder *r = s->state->section_owner;
+    if (FP_FREE_THREADED && r == NULL) {
+        return; /* another thread has switched sections off */
+    }
     if (FP_UNLIKELY(has_extras(r, s))) {
         r = open_extras(r, s);
         if (r == NULL) {
@@ -196,10 +200,13 @@ end_lingering_inside(fp_recorder *r, const fp_section_object *s)
     }
 }
 
-static void
-section_close(fp_section_object *s, unsigned flags)
+void
+fp_section_close(fp_section_object *s, unsigned flags)
 {
     fp_recorder *r = s->state->section_owner;
+    if (FP_FREE_THREADED && r == NULL) {
+        return;
+    }
     if (FP_UNLIKELY(has_extras(r, s))) {
         close_with_extras(r, s, flags);
         return;
@@ -218,6 +225,24 @@ is_plain(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
                      me->sections.epoch == r->section_epoch);
 }
 
+static inline int
+plain_open(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
+{
+    return fp_thread_plain_open(me->sections.thread, s->id, (fp_phase)s->phase,
+                                fp_compat_context(), &r->clock);
+}
+
+/* In a free-threaded build the plain path serves every known node: it is made
+ * the expected one, so that the guard is not needed. */
+static int
+known_open(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
+{
+    return FP_FREE_THREADED && is_plain(r, s, me) &&
+           fp_thread_find(me->sections.thread, fp_key_section(s->id)) !=
+               NULL &&
+           plain_open(r, s, me);
+}
+
 PyObject *
 fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -225,11 +250,10 @@ fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder *r = s->state->section_owner;
     if (r != NULL) {
         const fp_tls *me = fp_this_thread;
-        if (!is_plain(r, s, me) ||
-            !fp_thread_plain_open(me->sections.thread, s->id,
-                                  (fp_phase)s->phase, fp_compat_context(),
-                                  &r->clock)) {
-            section_open(s);
+        if ((!is_plain(r, s, me) || !plain_open(r, s, me)) &&
+            !known_open(r, s, me)) {
+            FP_GUARD();
+            fp_section_open(s);
         }
     }
     return Py_NewRef(self);
@@ -246,7 +270,8 @@ fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         if (!is_plain(r, s, me) ||
             !fp_thread_plain_close(me->sections.thread, s->id,
                                    fp_compat_context(), error, &r->clock)) {
-            section_close(s, error ? FP_EXIT_ERROR : 0);
+            FP_GUARD();
+            fp_section_close(s, error ? FP_EXIT_ERROR : 0);
         }
     }
     Py_RETURN_NONE;
@@ -269,18 +294,20 @@ is_open(fp_recorder *r, const fp_section_object *s)
 PyObject *
 fp_section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r == NULL || is_open(r, s)) {
         Py_RETURN_FALSE;
     }
-    section_open(s);
+    fp_section_open(s);
     Py_RETURN_TRUE;
 }
 
 PyObject *
 fp_section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     return PyBool_FromLong(r != NULL && is_open(r, s));
@@ -289,6 +316,7 @@ fp_section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
@@ -308,6 +336,7 @@ fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r != NULL && r->lingers.section == s) {
@@ -319,6 +348,7 @@ fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r != NULL && lingers_here(r) && r->lingers.section == s &&
@@ -326,7 +356,7 @@ fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_thread_has_open_section(r->lingers.in, s->id)) {
         /* Set this first: the close may run Python code. */
         r->lingers.parked = 1;
-        section_close(s, FP_EXIT_PARK);
+        fp_section_close(s, FP_EXIT_PARK);
     }
     Py_RETURN_NONE;
 }
@@ -334,6 +364,7 @@ fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
 PyObject *
 fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r == NULL || !lingers_here(r) || r->lingers.section != s ||
@@ -360,41 +391,4 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
     }
     r->lingers.parked = status != FP_OK;
     return PyBool_FromLong(status == FP_OK);
-}
-
-PyObject *
-fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
-                      fp_section_object *s)
-{
-    /* The lingering section belongs to the previous batch. */
-    fp_section_end_lingering(r);
-    fp_thread *t = fp_recorder_section_thread(r);
-    if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
-        t->phases.tag = tag;
-        fp_phases_ask(&t->phases, tag, fp_clock_now(&r->clock));
-    }
-    if (s->state->section_owner != NULL) {
-        section_open(s);
-    }
-    PyObject *item = Py_TYPE(iterator)->tp_iternext(iterator);
-    unsigned flags = 0;
-    if (item == NULL) {
-        int end = PyErr_Occurred() == NULL ||
-                  PyErr_ExceptionMatches(PyExc_StopIteration);
-        flags = end ? FP_EXIT_CANCEL : FP_EXIT_ERROR;
-    }
-    PyObject *type, *exc, *tb;
-    PyErr_Fetch(&type, &exc, &tb);
-    if (s->state->section_owner != NULL) {
-        section_close(s, flags);
-    }
-    t = fp_recorder_section_thread(r);
-    if (item != NULL && t != NULL) {
-        fp_phases_deliver(&t->phases, tag, fp_clock_now(&r->clock));
-    }
-    PyErr_Restore(type, exc, tb);
-    if (item == NULL && !PyErr_Occurred()) {
-        PyErr_SetNone(PyExc_StopIteration);
-    }
-    return item;
 }

@@ -1,9 +1,17 @@
 /* section_methods: the functions behind the method table of section_type.c,
- * from section_enter.c and section_names.c. */
+ * from section_enter.c, section_batches.c and section_names.c. */
 #ifndef FP_PY_SECTION_METHODS_H
 #define FP_PY_SECTION_METHODS_H
 
 #include "py/section_type.h"
+
+/* Open and close [s] in this thread; under the guard.  [flags]: FP_EXIT_...
+ * of core/thread_sections.h. */
+void
+fp_section_open(fp_section_object *s);
+
+void
+fp_section_close(fp_section_object *s, unsigned flags);
 
 PyObject *
 fp_section_enter(PyObject *self, PyObject *ignored);

@@ -1,6 +1,8 @@
 /* Finds or creates sections by name. */
 #include "py/section_methods.h"
 
+#include "py/guard.h"
+
 /* Further names share one section: otherwise names that contain a step number
  * would use up the memory. */
 enum { MAX_NAMES = 10000, MAX_NAME_LENGTH = 1000 };
@@ -78,6 +80,7 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
         Py_DECREF(s);
         return NULL;
     }
+    fp_compat_immortal((PyObject *)s);
     return (PyObject *)s;
 }
 
@@ -120,6 +123,7 @@ find_or_make(fp_state *st, PyObject *name, int sync)
 static PyObject *
 section_for(fp_state *st, PyObject *name, int sync)
 {
+    FP_GUARD();
     if (!PyUnicode_Check(name)) {
         return PyErr_Format(PyExc_TypeError,
                             "a section's name must be a str, not %.100s",
@@ -184,13 +188,18 @@ fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     fp_state *st = fp_state_of(module);
     if (FP_LIKELY(nargs == 1 && kwnames == NULL)) {
         fp_section_object **near = near_section(st, args[0]);
-        if (FP_LIKELY(*near != NULL && (*near)->name == args[0])) {
-            return Py_NewRef((PyObject *)*near);
+        fp_section_object *s = __atomic_load_n(near, __ATOMIC_ACQUIRE);
+        if (FP_LIKELY(s != NULL && s->name == args[0])) {
+            return Py_NewRef((PyObject *)s);
         }
+        /* Without the guard, threads would wait for the dict's lock, and a
+         * child forked at that moment would wait forever. */
+        FP_GUARD();
         if (FP_LIKELY(PyUnicode_CheckExact(args[0]))) {
             PyObject *found = PyDict_GetItemWithError(st->sections, args[0]);
             if (FP_LIKELY(found != NULL)) {
-                *near = (fp_section_object *)found;
+                __atomic_store_n(near, (fp_section_object *)found,
+                                 __ATOMIC_RELEASE);
                 return Py_NewRef(found);
             }
             if (PyErr_Occurred()) {

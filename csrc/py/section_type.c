@@ -144,6 +144,21 @@ static PyType_Spec section_spec = {
     .slots = section_slots,
 };
 
+/* Every `with` in every thread gets these methods. */
+static void
+share_methods(PyTypeObject *type)
+{
+    for (const PyMethodDef *m = &quiet_methods[1]; m->ml_name != NULL; m++) {
+        PyObject *method =
+            PyObject_GetAttrString((PyObject *)type, m->ml_name);
+        if (method != NULL) {
+            fp_compat_immortal(method);
+            Py_DECREF(method);
+        }
+    }
+    PyErr_Clear();
+}
+
 int
 fp_section_add_type(PyObject *module, fp_state *st)
 {
@@ -155,6 +170,9 @@ fp_section_add_type(PyObject *module, fp_state *st)
         PyModule_AddObjectRef(module, "Section",
                               (PyObject *)st->section_type) < 0) {
         return -1;
+    }
+    if (FP_FREE_THREADED) {
+        share_methods(st->section_type);
     }
     PyObject *name = PyUnicode_FromString("fastprof._core");
     PyObject *make =

@@ -1,5 +1,6 @@
 #include "py/setprofile_events.h"
 
+#include "py/guard.h"
 #include "py/events.h"
 #include "py/nodes.h"
 
@@ -107,6 +108,7 @@ c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
 static FP_COLD int
 slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
+    FP_GUARD();
     fp_recorder *r = ((fp_hook *)self)->recorder;
     if (FP_UNLIKELY(r == NULL)) {
         fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
@@ -141,6 +143,9 @@ plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
     switch (what) {
     case PyTrace_CALL:
         code = (PyCodeObject *)fp_compat_frame_code(frame);
+        if (FP_FREE_THREADED && fp_code_can_suspend(code)) {
+            return 0; /* is_resume() needs the guard */
+        }
         return fp_plain_enter(t, (fp_key)code, is_resume(r, code, frame));
     case PyTrace_RETURN:
         return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));

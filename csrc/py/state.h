@@ -57,6 +57,8 @@ typedef struct fp_state {
     uint8_t nvtx_out; /* sections are exported as NVTX ranges */
     /* some events are disabled: restart them before the next recording */
     int restart_events;
+    /* callbacks to use again, in free-threaded builds; see hook_monitoring.c */
+    struct fp_callback *spare_callbacks;
     /* bit i: sys.monitoring tool id i is ours and still to be freed */
     unsigned unfreed_ids;
     pthread_key_t thread_key; /* see thread_life.h */

@@ -1,6 +1,7 @@
 /* switches: turn the layers of a recorder on and off. */
 #include "py/switches.h"
 
+#include "py/guard.h"
 #include "py/hooks.h"
 #include "py/mode.h"
 #include "py/paused.h"
@@ -114,10 +115,12 @@ begin_switch(fp_recorder *r)
     r->switcher = PyThread_get_thread_ident();
 }
 
-/* Closes the open calls of every thread; sections stay open. */
+/* Closes the open calls of every thread and records no more; sections stay
+ * open. */
 static void
-drop_all_functions(fp_recorder *r)
+drop_calls(void *arg)
 {
+    fp_recorder *r = arg;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         t->unseen = 0;
         t->stale = 0;
@@ -128,6 +131,13 @@ drop_all_functions(fp_recorder *r)
             fp_recorder_trace(r, t, t->last);
         }
     }
+    fp_recorder_set_epoch(r, FP_EPOCH_OFF);
+}
+
+static void
+drop_all_functions(fp_recorder *r)
+{
+    fp_world_stopped(drop_calls, r);
 }
 
 /* disable() may have been called during the switch. */
@@ -171,7 +181,6 @@ fp_recorder_start_functions(fp_recorder *r)
     if (rc < 0) {
         r->stop_wanted = 0;
         r->functions_on = 0;
-        fp_recorder_set_epoch(r, FP_EPOCH_OFF);
         drop_all_functions(r);
         st->function_owner = NULL;
         account_stop(r);
@@ -196,7 +205,6 @@ fp_recorder_stop_functions(fp_recorder *r)
     begin_switch(r);
     FP_LAYERS(r, functions_stop, r);
     drop_all_functions(r);
-    fp_recorder_set_epoch(r, FP_EPOCH_OFF);
     FP_LAYERS(r, epochs, r);
     if (!r->unhooked) {
         stop_backend(r);
@@ -239,13 +247,10 @@ fp_recorder_start_sections(fp_recorder *r)
     return 0;
 }
 
-void
-fp_recorder_stop_sections(fp_recorder *r)
+static void
+drop_sections(void *arg)
 {
-    if (!r->sections_on) {
-        return;
-    }
-    FP_LAYERS(r, sections_stop, r);
+    fp_recorder *r = arg;
     if (r->stepper != NULL && r->stepper->split != NULL) {
         /* a collection may be running in that thread */
         fp_split_gc_forget(r->stepper);
@@ -259,11 +264,21 @@ fp_recorder_stop_sections(fp_recorder *r)
         }
     }
     r->section_epoch = FP_EPOCH_OFF;
-    FP_LAYERS(r, epochs, r);
-    r->sections_on = 0;
     if (r->state->section_owner == r) {
         r->state->section_owner = NULL;
     }
+}
+
+void
+fp_recorder_stop_sections(fp_recorder *r)
+{
+    if (!r->sections_on) {
+        return;
+    }
+    FP_LAYERS(r, sections_stop, r);
+    fp_world_stopped(drop_sections, r);
+    FP_LAYERS(r, epochs, r);
+    r->sections_on = 0;
     account_stop(r);
 }
 
@@ -291,15 +306,16 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     unhook = unhook && !r->unhooked;
     int begins = !r->paused;
     if (r->config.timer != NULL) {
+        uint64_t epoch = r->function_epoch;
         drop_all_functions(r); /* the time in between is unknown */
+        r->paused_epoch = begins ? epoch : r->paused_epoch;
+        r->paused = 1;
+        fp_recorder_set_mode(r);
     }
     else if (begins || unhook) {
-        fp_paused_begin(r, unhook);
+        fp_paused_begin(r, unhook, begins);
     }
     if (begins) {
-        r->paused = 1;
-        r->paused_epoch = r->function_epoch;
-        fp_recorder_set_epoch(r, FP_EPOCH_OFF);
         FP_LAYERS(r, epochs, r);
     }
     if (unhook) {

@@ -1,6 +1,7 @@
 #include "py/this_thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static const fp_tls nobody;
@@ -63,6 +64,6 @@ fp_tls_own(void)
 uint64_t
 fp_new_epoch(void)
 {
-    static uint64_t last; /* guarded by the GIL */
-    return ++last;
+    static atomic_uint_fast64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }

@@ -36,6 +36,7 @@ typedef struct fp_tls {
     struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */
     unsigned ending;             /* the thread is ending */
     unsigned left_out;           /* the thread is excluded from recording */
+    unsigned guarded;            /* depth of nested guards; see guard.h */
 } fp_tls;
 
 /* Never NULL: threads without a state share one of zeroes. */

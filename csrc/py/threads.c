@@ -1,5 +1,7 @@
 #include "py/threads.h"
 
+#include "py/guard.h"
+#include "py/mode.h"
 #include "py/thread_life.h"
 
 #include "core/path_rebuild.h"
@@ -26,6 +28,16 @@ fp_recorder_own_thread(fp_recorder *r)
         t = t->next;
     }
     fp_life_release(mine);
+    return t;
+}
+
+fp_thread *
+fp_recorder_thread_numbered(const fp_recorder *r, uint64_t serial)
+{
+    fp_thread *t = r->threads;
+    while (t != NULL && t->serial != serial) {
+        t = t->next;
+    }
     return t;
 }
 
@@ -102,10 +114,27 @@ fp_recorder_section_thread_slow(fp_recorder *r)
 }
 
 static void
-free_thread(fp_thread *t)
+free_thread(void *thread)
 {
+    fp_thread *t = thread;
     fp_life_release(t->user);
     fp_thread_destroy(t);
+}
+
+/* The new epochs hide the records from events that begin after this. */
+static void
+hide_records(void *arg)
+{
+    fp_recorder *r = arg;
+    r->threads = NULL;
+    r->stepper = NULL;
+    r->paused_epoch = fp_new_epoch();
+    if (r->function_epoch != FP_EPOCH_OFF) {
+        fp_recorder_set_epoch(r, fp_new_epoch());
+    }
+    if (r->section_epoch != FP_EPOCH_OFF) {
+        r->section_epoch = fp_new_epoch();
+    }
 }
 
 void
@@ -113,18 +142,18 @@ fp_recorder_free_threads(fp_recorder *r)
 {
     FP_LAYERS(r, hide_all, r);
     fp_thread *t = r->threads;
-    r->threads = NULL;
-    r->stepper = NULL;
+    fp_world_stopped(hide_records, r);
     while (t != NULL) {
         fp_thread *next = t->next;
-        free_thread(t);
+        fp_guard_retire(free_thread, t);
         t = next;
     }
     r->thread_count = 0;
     r->sweep_at = FIRST_SWEEP;
-    r->paused_epoch = fp_new_epoch();
-    fp_thread_destroy(r->ended);
-    r->ended = NULL;
+    if (r->ended != NULL) {
+        fp_guard_retire(free_thread, r->ended);
+        r->ended = NULL;
+    }
     FP_LAYERS(r, epochs, r);
 }
 
@@ -167,7 +196,7 @@ fp_recorder_sweep(fp_recorder *r)
             r->recording.budget.stage = FP_BUDGET_IDLE;
         }
         *link = t->next;
-        free_thread(t);
+        fp_guard_retire(free_thread, t);
         r->thread_count--;
         r->recording.ended_threads++;
     }
@@ -200,14 +229,27 @@ fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
     return 0;
 }
 
-void
-fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id)
+typedef struct stray_exit {
+    const fp_recorder *r;
+    fp_thread *t;
+    uint32_t id;
+} stray_exit;
+
+static void
+count_stray_exit(void *arg)
 {
-    for (fp_thread *u = r->threads; u != NULL; u = u->next) {
-        if (u != t && fp_thread_has_open_section(u, id)) {
-            t->counters.wrong_thread++;
+    const stray_exit *x = arg;
+    for (fp_thread *u = x->r->threads; u != NULL; u = u->next) {
+        if (u != x->t && fp_thread_has_open_section(u, x->id)) {
+            x->t->counters.wrong_thread++;
             return;
         }
     }
-    t->counters.stray_exit++;
+    x->t->counters.stray_exit++;
+}
+
+void
+fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id)
+{
+    fp_world_stopped(count_stray_exit, &(stray_exit){r, t, id});
 }

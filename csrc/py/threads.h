@@ -13,6 +13,10 @@ fp_recorder_own_thread(fp_recorder *r);
 fp_thread *
 fp_recorder_make_own_thread(fp_recorder *r);
 
+/* The record with this serial number; NULL: it was joined or cleared. */
+fp_thread *
+fp_recorder_thread_numbered(const fp_recorder *r, uint64_t serial);
+
 fp_thread *
 fp_recorder_section_thread_slow(fp_recorder *r);
 
@@ -26,8 +30,8 @@ fp_recorder_section_thread(fp_recorder *r)
     return fp_recorder_section_thread_slow(r);
 }
 
-/* Frees every thread's record.  The caller must set new epochs, so that no
- * thread's slot leads to a freed record. */
+/* Frees every thread's record.  Sets new epochs, so that no thread's slot
+ * leads to a freed record. */
 void
 fp_recorder_free_threads(fp_recorder *r);
 

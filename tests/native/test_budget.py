@@ -16,10 +16,14 @@ from fastprof.capture import Recorder, calibrate
 from fastprof.capture.convert import take_snapshot
 from fastprof.report.notes import make_notes
 from fastprof.snapshot import Calibration, Snapshot
-from helpers import BACKENDS, wait_for_sleeping_threads
+from helpers import BACKENDS, FREE_THREADED, wait_for_sleeping_threads
 from trees import counts, paths
 
 pytestmark = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
+
+switches_places_off = pytest.mark.skipif(
+    FREE_THREADED, reason="a free-threaded build switches no call sites off"
+)
 
 
 def trivial() -> None:
@@ -356,6 +360,7 @@ def work(n: int) -> int:
     return n
 
 
+@switches_places_off
 def test_places_that_call_python_functions_are_switched_off_first() -> None:
     recorder = Recorder(backend="monitoring", max_overhead=0.0001)
     over_budget(recorder, 40)
@@ -372,6 +377,7 @@ def test_places_that_call_python_functions_are_switched_off_first() -> None:
     assert any("call Python functions" in note for note in make_notes(snapshot))
 
 
+@switches_places_off
 def test_the_cost_of_a_call_is_less_after_places_were_switched_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -395,6 +401,7 @@ def test_the_cost_of_a_call_is_less_after_places_were_switched_off(
         assert after.python == before.python
 
 
+@switches_places_off
 def test_places_are_listened_to_again_by_the_next_recording() -> None:
     for unhook in (False, True):
         recorder = Recorder(backend="monitoring", max_overhead=0.0001)
@@ -415,6 +422,7 @@ def test_places_are_listened_to_again_by_the_next_recording() -> None:
         assert counts(take_snapshot(later), ABS) == (1, 0)
 
 
+@switches_places_off
 def test_a_place_that_is_switched_off_again_is_one_place() -> None:
     def sites_off(unhooked: int) -> int:
         recorder = Recorder(backend="monitoring", max_overhead=0.0001)
@@ -432,6 +440,7 @@ def test_a_place_that_is_switched_off_again_is_one_place() -> None:
     assert sites_off(40) <= sites_off(0) + 5  # sites of the loop itself
 
 
+@switches_places_off
 def test_what_another_tool_has_switched_off_stays_off_when_the_hook_was_out() -> None:
     def other() -> None:
         pass
@@ -464,6 +473,7 @@ def test_what_another_tool_has_switched_off_stays_off_when_the_hook_was_out() ->
     assert seen.count(other.__code__) == 1
 
 
+@switches_places_off
 def test_looking_for_an_open_c_call_is_bounded() -> None:
     """A place whose caller has such a call is checked again at each call."""
 
@@ -545,6 +555,7 @@ def test_a_constructor_is_charged_what_constructors_cost(cost: float, muted: set
     assert muted_names(recorder, run) == muted
 
 
+@switches_places_off
 @pytest.mark.parametrize(("cost", "muted"), [(500.0, True), (0.001, False)])
 def test_without_call_sites_a_function_costs_what_an_implicit_one_does(
     cost: float, muted: bool

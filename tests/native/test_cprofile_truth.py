@@ -18,6 +18,7 @@ import pytest
 from fastprof.capture.convert import take_snapshot
 from fastprof.capture.options import Recorder
 from fastprof.report import build_report
+from helpers import need_running_threads
 
 SLEEP_S = 0.05
 
@@ -65,6 +66,7 @@ def test_threads_are_each_counted_and_timed(backend: str) -> None:
 
 
 def test_threads_that_run_already_are_counted(backend: str) -> None:
+    need_running_threads(backend)
     begin, done, stop = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> int:

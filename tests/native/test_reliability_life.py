@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from helpers import need_running_threads
 from hook_child import child, ok
 
 TIMERS = {
@@ -84,6 +85,7 @@ assert rows(prof)["f"] == 1
 
 @pytest.mark.parametrize("form", ["one profiler for all", "a profiler for each"])
 def test_f17_threads_at_once(backend: str, form: str) -> None:
+    need_running_threads(backend)
     ok(
         f"""
 sys.setswitchinterval(1e-5)

@@ -10,6 +10,7 @@ from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
+from helpers import need_running_threads
 
 UNPROFILED = RUN_PHASES.index("unprofiled")
 SKIP, STEPS, EVERY, BLOCK = 2, 58, 12, 3
@@ -139,6 +140,7 @@ def test_a_block_has_the_time_of_its_phase(backend) -> None:
 
 
 def test_other_threads_are_without_the_hook_too(backend) -> None:
+    need_running_threads(backend)
     recorder = Recorder(backend=backend, skip_steps=0)
     go, done, over = threading.Event(), threading.Event(), threading.Event()
 

@@ -12,7 +12,7 @@ import fastprof
 import pytest
 from fastprof.export.pstats_ import stats_dict
 from fastprof.snapshot import Snapshot
-from helpers import run_command
+from helpers import need_running_threads, run_command
 from trees import counts, paths
 
 
@@ -124,7 +124,8 @@ def test_the_profilers_own_functions_are_one_row_as_in_the_loop(prof: fastprof.P
     assert "(fastprof)" in {key.name for key in keys}
 
 
-def test_a_thread_that_waits_when_the_run_begins(prof: fastprof.Profiler) -> None:
+def test_a_thread_that_waits_when_the_run_begins(prof: fastprof.Profiler, backend: str) -> None:
+    need_running_threads(backend)
     asked: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def work() -> None:

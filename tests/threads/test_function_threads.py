@@ -13,7 +13,7 @@ import pytest
 from fastprof import BusyError
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
-from helpers import run_child
+from helpers import need_running_threads, run_child
 from trees import counts
 
 
@@ -60,6 +60,7 @@ def test_f16_two_thousand_threads_are_exact_in_bounded_memory(backend: str) -> N
 
 
 def test_threads_running_before_the_start_are_recorded(backend: str) -> None:
+    need_running_threads(backend)
     go, done = threading.Event(), threading.Event()
 
     def early() -> None:
@@ -79,6 +80,7 @@ def test_threads_running_before_the_start_are_recorded(backend: str) -> None:
 
 
 def test_a_thread_that_was_idle_between_two_recordings_is_recorded(backend: str) -> None:
+    need_running_threads(backend)
     asked: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[int] = queue.SimpleQueue()
 

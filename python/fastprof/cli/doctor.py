@@ -20,10 +20,10 @@ _BIAS = (
     "Python 3.11 runs every bytecode slower while a profile hook is active; a run with steps "
     "measures that and corrects its times, other runs show too much time in pure Python code"
 )
-_GIL = (
-    "switched on: fastprof needs it, and Python switches it on when it loads fastprof; threads of "
-    "the program then run one at a time"
-)
+_GIL = {
+    True: "on: another extension or PYTHON_GIL=1 has enabled it; threads run one at a time",
+    False: "off: threads are recorded while they run at the same time",
+}
 _CLOCKS = {
     "tsc": "the processor's time stamp counter",
     "cntvct": "the processor's virtual counter",
@@ -88,7 +88,7 @@ def _recorder() -> list[tuple[str, str]]:
     clock = str(take_snapshot(recorder).meta["clock"])
     rows = [("extension", "loaded"), ("clock", f"{clock}: {_CLOCKS[clock]}")]
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        rows.append(("gil", _GIL))
+        rows.append(("gil", _GIL[sys._is_gil_enabled()]))  # type: ignore[attr-defined, unused-ignore]
     try:
         recorder.enable()
     except BusyError as error:

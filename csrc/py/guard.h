@@ -1,0 +1,71 @@
+/* guard: what takes the place of the GIL in free-threaded builds.
+ *
+ * There, an event of a known call or section writes only to its own thread's
+ * record and takes no lock (events.h, section_enter.c).  Everything else runs
+ * as it does under the GIL:
+ *
+ *   FP_GUARD()          one thread at a time, until the end of the block.  A
+ *                       thread that waits or stops lets others in, so code
+ *                       under the guard allows for the same as under the GIL.
+ *   fp_world_stopped()  needed to change the records of other threads: those
+ *                       do not take the guard for ordinary events.
+ *   fp_guard_retire()   frees a record that a thread may still use which let
+ *                       others in.
+ *
+ * In builds with the GIL all of this costs nothing. */
+#ifndef FP_PY_GUARD_H
+#define FP_PY_GUARD_H
+
+#include "py/pycompat.h" /* Python.h goes first */
+
+#if FP_FREE_THREADED
+
+typedef struct fp_guard {
+    fp_critical critical;
+    int held;
+} fp_guard;
+
+void
+fp_guard_begin(fp_guard *g);
+
+void
+fp_guard_end(fp_guard *g);
+
+#define FP_GUARD() \
+    __attribute__((cleanup(fp_guard_end))) fp_guard guard_; \
+    fp_guard_begin(&guard_)
+
+/* Calls [free] with [object] when no thread is under the guard any more.  Call
+ * it under the guard. */
+void
+fp_guard_retire(void (*free)(void *object), void *object);
+
+static inline void
+fp_world_stopped(void (*function)(void *arg), void *arg)
+{
+    fp_compat_stop_world(function, arg);
+}
+
+#else
+
+#define FP_GUARD() (void)0
+
+static inline void
+fp_guard_retire(void (*free)(void *object), void *object)
+{
+    free(object);
+}
+
+static inline void
+fp_world_stopped(void (*function)(void *arg), void *arg)
+{
+    function(arg);
+}
+
+#endif
+
+/* Creates the guard.  Returns 0, or -1 with an exception. */
+int
+fp_guard_init(void);
+
+#endif
