@@ -12,12 +12,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import ProfileKwargs
@@ -93,7 +92,7 @@ def profile(
         **options: as for :func:`attach`.
     """
     handler = handler or accelerator.profile_handler or ProfileKwargs()
-    keywords = {**operator_options(**_fields_of(handler)), **getattr(handler, "options", {})}
+    keywords = {**operator_options(handler), **getattr(handler, "options", {})}
     attachment = attach(accelerator, **{**keywords, **options})
     attachment._manual = True
     try:
@@ -106,11 +105,6 @@ def profile(
         if session is not None:
             _save(session, os.path.join(folder, f"profile_{accelerator.process_index}"))
         accelerator.wait_for_everyone()
-
-
-def _fields_of(handler: Any) -> dict[str, Any]:
-    known = inspect.signature(operator_options).parameters
-    return {f.name: getattr(handler, f.name) for f in fields(ProfileKwargs) if f.name in known}
 
 
 def _save(session: Session, stem: str) -> None:
@@ -134,7 +128,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_options({**operator_options(**_fields_of(self)), **self.options})
+        check_options({**operator_options(self), **self.options})
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -143,7 +137,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
 
     def build(self) -> _Window:  # type: ignore[override, unused-ignore]
         """Return the context of ``accelerator.profile()`` (called by Accelerate)."""
-        options = {**operator_options(**_fields_of(self)), **self.options}
+        options = {**operator_options(self), **self.options}
         return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
 
 
