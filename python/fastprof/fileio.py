@@ -26,12 +26,7 @@ def resolve_output(path: str | os.PathLike[str]) -> str:
         ValueError: empty, or with a NUL.
         IsADirectoryError: a directory.
     """
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise TypeError(f"path is {path!r:.80}, expected a str or a path of str")
-    if not name or "\0" in name:
-        raise ValueError(f"path is {name!r:.80}, expected the path of a file")
-    full = Path(name).absolute()
+    full = _absolute(path, "a file")
     if full.is_dir():
         raise IsADirectoryError(f"{str(full)!r} is a directory, expected the path of a file")
     return str(full)
@@ -45,15 +40,19 @@ def resolve_directory(path: str | os.PathLike[str]) -> str:
         ValueError: empty, or with a NUL.
         NotADirectoryError: the path exists and is not a directory.
     """
+    full = _absolute(path, "a directory")
+    if full.exists() and not full.is_dir():
+        raise NotADirectoryError(f"{str(full)!r} is a file, expected the path of a directory")
+    return str(full)
+
+
+def _absolute(path: str | os.PathLike[str], what: str) -> Path:
     name = os.fspath(path)
     if not isinstance(name, str):
         raise TypeError(f"path is {path!r:.80}, expected a str or a path of str")
     if not name or "\0" in name:
-        raise ValueError(f"path is {name!r:.80}, expected the path of a directory")
-    full = Path(name).absolute()
-    if full.exists() and not full.is_dir():
-        raise NotADirectoryError(f"{str(full)!r} is a file, expected the path of a directory")
-    return str(full)
+        raise ValueError(f"path is {name!r:.80}, expected the path of {what}")
+    return Path(name).absolute()
 
 
 @contextmanager

@@ -400,7 +400,8 @@ def test_s2_03_profile_counts_the_calls_of_step(planted, tmp_path, monkeypatch) 
 
 
 def test_s2_05_schedule_options_are_torchs() -> None:
-    made = operator_options(schedule_option={"wait": 1, "warmup": 1, "active": 3, "repeat": 2})
+    options = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}
+    made = operator_options(ProfileKwargs(schedule_option=options))
     schedule = made["schedule"]
     theirs = torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=2)
     record = (torch.profiler.ProfilerAction.RECORD, torch.profiler.ProfilerAction.RECORD_AND_SAVE)

@@ -6,7 +6,8 @@ import re
 
 import pytest
 from fastprof.findings.thresholds import LIMITS, USUAL
-from fastprof.session.output.periodic import InsightLimits, final_report, periodic_report, timings
+from fastprof.session.output import periodic
+from fastprof.session.output.periodic import final_report, periodic_report, timings
 from fastprof.snapshot import (
     Histogram,
     Key,
@@ -165,13 +166,12 @@ def test_s3_12_no_data_section_no_insight_on_it() -> None:
 
 
 def test_s3_14_a_backward_far_longer_than_forward_is_remarked_on() -> None:
-    def text(backward_ms: float, limits: InsightLimits | None = None) -> str:
+    def text(backward_ms: float) -> str:
         rows = [("forward", 10, 100, 10, 10), ("backward", 10, backward_ms, 1, 1)]
-        return final_report(timings(snapshot(rows)), 10, limits)
+        return final_report(timings(snapshot(rows)), 10)
 
     assert "memory bottleneck or gradient accumulation" not in text(299)
     assert "Backward pass takes 4.0x the forward pass" in text(400)
-    assert "Backward pass" not in text(400, InsightLimits(backward_to_forward=5))
 
 
 def test_s3_15_advice_on_high_forward_and_high_synchronization() -> None:
@@ -189,12 +189,11 @@ def test_s3_15_advice_on_high_forward_and_high_synchronization() -> None:
 
 
 def test_s3_12_s3_14_the_limits_are_those_of_the_findings() -> None:
-    limits = InsightLimits()
     data = LIMITS["data-share"]
-    assert (limits.data_efficient, limits.data_bottleneck) == (data.warning, data.critical)
-    assert limits.backward_to_forward == LIMITS["backward-to-forward"].warning == 3
-    assert limits.forward_share == 2 * USUAL["forward"].low == 0.6
-    assert limits.synchronization_share == LIMITS["all-reduce-share"].warning
+    assert (data.warning, data.critical) == (periodic.DATA_EFFICIENT, periodic.DATA_BOTTLENECK)
+    assert periodic.BACKWARD_TO_FORWARD == LIMITS["backward-to-forward"].warning == 3
+    assert periodic.FORWARD_SHARE == 2 * USUAL["forward"].low == 0.6
+    assert LIMITS["all-reduce-share"].warning == periodic.SYNCHRONIZATION_SHARE
 
 
 def test_s3_16_a_skipped_section_has_its_own_count_and_minimum() -> None:

@@ -13,23 +13,19 @@ import pytest
 from fastprof.errors import SnapshotError
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.codec import (
-    AtMost,
     Count,
-    Integer,
     KeyIndex,
-    Known,
     Later,
     Like,
     MaybeEmpty,
-    Number,
     Record,
     Row,
     Saved,
     Table,
-    WrongError,
     kind_of,
     read,
 )
+from fastprof.snapshot.kinds import AtMost, Integer, Known, Number, WrongError
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import (

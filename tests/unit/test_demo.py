@@ -173,9 +173,7 @@ def test_progress_into_a_file_is_a_few_lines() -> None:
     ]
 
 
-def test_progress_without_rich_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
-    monkeypatch.setattr(demo, "importlib", nothing)
+def test_progress_in_a_terminal_is_one_line() -> None:
     stream = Terminal()
     progress = demo.make_progress(stream)
     progress.show(0.5, 10, 0.7)
@@ -186,17 +184,3 @@ def test_progress_without_rich_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert text.endswith("\n")
     assert text.split("\r")[-1].startswith("[" + "#" * 30 + "]")
     assert "loss 0.300" in text
-
-
-def test_progress_with_rich_draws_in_the_calling_thread() -> None:
-    pytest.importorskip("rich")
-    import threading
-
-    stream = Terminal()
-    progress = demo.make_progress(stream)
-    assert isinstance(progress, demo.RichBar)
-    before = threading.active_count()
-    progress.show(1.0, 20, 0.3)
-    assert threading.active_count() == before
-    progress.close()
-    assert "loss 0.300" in stream.getvalue()

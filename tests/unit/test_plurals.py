@@ -47,8 +47,8 @@ _NEVER_ONE = frozenset({
     ("progress.py", "steps"),  # per second
     ("ranks_heard.py", "others"),  # more than one: the line itself tests that
     ("chapters.py", "times"),  # a ratio
-    ("codec.py", "rows"), ("gpu_health.py", "samples"), ("gpu.py", "integers"),
-    ("gpu.py", "values"), ("model.py", "rows"), ("operators.py", "values"),
+    ("codec.py", "rows"), ("kinds.py", "rows"), ("gpu_health.py", "samples"),
+    ("gpu.py", "integers"), ("gpu.py", "values"), ("model.py", "rows"), ("operators.py", "values"),
     ("steps.py", "rows"), ("trace.py", "calls"), ("trace.py", "rows"),  # formats of files
 })  # fmt: skip
 

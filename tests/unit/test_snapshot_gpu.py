@@ -14,7 +14,7 @@ from fastprof.read.limits import Limits
 from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.codec import read
 from fastprof.snapshot.gpu import (
     COPY_H2D,
     HOW_INHERITED,
@@ -22,6 +22,7 @@ from fastprof.snapshot.gpu import (
     GpuLine,
     GpuSnapshot,
 )
+from fastprof.snapshot.kinds import Known
 from fastprof.snapshot.memory import MemorySample, MemorySection
 from unit.snapshots import (
     MIB,

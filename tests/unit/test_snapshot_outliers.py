@@ -14,7 +14,8 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.codec import read
+from fastprof.snapshot.kinds import Known
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from unit.snapshots import MS, Builder, Node, py, section
 

@@ -21,7 +21,8 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Key, Snapshot
-from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.codec import read
+from fastprof.snapshot.kinds import Known
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.trace import (
     MAX_WINDOWS,

@@ -51,8 +51,9 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.codec import read
 from fastprof.snapshot.gpu import GpuSnapshot
+from fastprof.snapshot.kinds import Known
 from fastprof.snapshot.memory import MemorySnapshot
 from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime

@@ -8,7 +8,7 @@ and its docstring.
 from __future__ import annotations
 
 from fastprof import _core
-from fastprof._core import profile_section
+from fastprof._core import profile_section as profile_section
 
 # ``import fastprof`` loads this module and must be quick: typing, functools and inspect
 # are loaded at their first use.
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from fastprof._core import Section
 
     _F = TypeVar("_F", bound=Callable[..., Any])
-
-__all__ = [
-    "BACKWARD_PASS",
-    "CANONICAL_SECTIONS",
-    "CHECKPOINTING",
-    "DATA_LOADING",
-    "EMA_UPDATE",
-    "FORWARD_PASS",
-    "METRICS_COMPUTATION",
-    "OPTIMIZER_STEP",
-    "SAMPLING",
-    "SYNCHRONIZATION",
-    "profile_section",
-]
 
 DATA_LOADING = "data_loading"
 FORWARD_PASS = "forward_pass"

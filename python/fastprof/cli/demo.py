@@ -118,47 +118,9 @@ class UpdatingLine:
         self._stream.flush()
 
 
-class RichBar:
-    """For terminals with rich.
-
-    The training loop draws it, not rich's own thread, which would add a thread to the profile.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        self._bar = Bar(
-            TextColumn("training"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("step {task.fields[step]}  loss {task.fields[loss]}"),
-            console=Console(file=stream),
-            auto_refresh=False,
-        )
-        self._task = self._bar.add_task("training", total=1.0, step=0, loss="-")
-        self._shown = -1.0
-        self._bar.start()
-
-    def show(self, share: float, step: int, loss: float) -> None:
-        now = time.monotonic()
-        if now - self._shown < 0.1 and share < 1.0:
-            return
-        self._shown = now
-        self._bar.update(self._task, completed=share, step=step, loss=f"{loss:.3f}", refresh=True)
-
-    def close(self) -> None:
-        self._bar.stop()
-
-
 def make_progress(stream: TextIO) -> Progress:
     """Return the progress display for ``stream``."""
-    if not stream.isatty():
-        return QuarterLines(stream)
-    if importlib.util.find_spec("rich") is not None:
-        return RichBar(stream)
-    return UpdatingLine(stream)
+    return UpdatingLine(stream) if stream.isatty() else QuarterLines(stream)
 
 
 def make_task(backend: str | None) -> Task:

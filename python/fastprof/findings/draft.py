@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts, Use
-from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
+from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit
 from fastprof.names import ascii_name
 from fastprof.report import figures
 from fastprof.report.figures import duration, plural
@@ -76,11 +76,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``check`` examines a report; ``why`` is a paragraph on the rule's subject."""
+    """``check`` examines a report; ``docs/findings`` has a section on the subject of each rule."""
 
     id: str
     check: Callable[[Facts], Draft | None]
-    why: str
 
 
 def part_of(earlier: Draft, later: Draft, rule: str) -> float:
@@ -243,23 +242,3 @@ def share_draft(
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
     )
-
-
-__all__ = [
-    "Abstain",
-    "Draft",
-    "Rule",
-    "amount",
-    "called_from",
-    "callers",
-    "capped",
-    "need_functions",
-    "need_sample",
-    "need_steps",
-    "part_of",
-    "percent",
-    "sentences",
-    "share_draft",
-    "span_text",
-    "split_places",
-]  # fmt: skip

@@ -6,63 +6,64 @@ between rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
-from fastprof.findings.rules import beside as rules_beside
-from fastprof.findings.rules import calls as rules_calls
-from fastprof.findings.rules import cpu as rules_cpu
-from fastprof.findings.rules import data as rules_data
-from fastprof.findings.rules import gpu as rules_gpu
-from fastprof.findings.rules import host as rules_host
-from fastprof.findings.rules import kernels as rules_kernels
-from fastprof.findings.rules import memory as rules_memory
-from fastprof.findings.rules import ranks as rules_ranks
-from fastprof.findings.rules import steps as rules_steps
-from fastprof.findings.rules import tensors as rules_tensors
+from fastprof.findings.rules import (
+    beside,
+    calls,
+    cpu,
+    data,
+    gpu,
+    host,
+    kernels,
+    memory,
+    ranks,
+    steps,
+    tensors,
+)
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
 #: From the specific to the general: a later rule's time excludes an earlier one's.
 RULES: tuple[Rule, ...] = (
-    rules_cpu.CPU_CONTENTION,
-    rules_data.LOADER_RECREATED,
-    rules_data.WORKER_SHUTDOWN,
-    rules_data.TOKEN_COUNTING,
-    rules_data.SAMPLER_TIME,
-    rules_data.BATCH_RECEIVING,
-    rules_host.CHECKPOINT_OFTEN,
-    rules_host.GC_PRESSURE,
-    rules_host.LOCK_CONTENTION,
-    rules_tensors.SYNC_ITEM,
-    rules_tensors.HOST_DEVICE_TRANSFERS,
-    rules_tensors.TENSOR_COPIES,
-    rules_tensors.MIXED_PRECISION_SCALER,
-    rules_calls.OPTIMIZER_UNFUSED,
-    rules_host.LOGGING_SHARE,
-    rules_memory.MEMORY_LEAK,
-    rules_memory.MEMORY_FRAGMENTATION,
-    rules_data.DATA_LOADING,
-    rules_beside.UNACCOUNTED_TIME,
-    rules_beside.OWN_SECTION,
-    rules_kernels.ALL_REDUCE_SHARE,
-    rules_ranks.IMBALANCE,
-    rules_kernels.ATTENTION_UNFUSED,
-    rules_kernels.KERNEL_LAUNCH_OVERHEAD,
-    rules_kernels.SMALL_BATCH,
-    rules_kernels.SMALL_KERNELS,
-    rules_kernels.BLOCKS_PER_SM,
-    rules_kernels.OCCUPANCY,
-    rules_memory.GPU_MEMORY_LOW,
-    rules_memory.GPU_MEMORY_HIGH,
-    rules_steps.OPTIMIZER_SHARE,
-    rules_steps.FORWARD_SHARE,
-    rules_steps.BACKWARD_SHARE,
-    rules_steps.STEP_TIME_VARIATION,
-    rules_gpu.GPU_THROTTLED,
-    rules_gpu.GPU_UTILIZATION,
+    Rule("cpu-contention", cpu.cpu_contention),
+    Rule("loader-recreated", data.loader_recreated),
+    Rule("worker-shutdown", data.worker_shutdown),
+    Rule("token-counting", data.token_counting),
+    Rule("sampler-time", data.sampler_time),
+    Rule("batch-receiving", data.batch_receiving),
+    Rule("checkpoint-often", host.checkpoint_often),
+    Rule("gc-pressure", host.gc_pressure),
+    Rule("lock-contention", host.lock_contention),
+    Rule("sync-item", tensors.sync_item),
+    Rule("host-device-transfers", tensors.host_device_transfers),
+    Rule("tensor-copies", tensors.tensor_copies),
+    Rule("mixed-precision-scaler", tensors.mixed_precision_scaler),
+    Rule("optimizer-unfused", calls.optimizer_unfused),
+    Rule("logging-share", host.logging_share),
+    Rule("memory-leak", memory.memory_leak),
+    Rule("memory-fragmentation", memory.memory_fragmentation),
+    Rule("data-loading", data.data_loading),
+    Rule("unaccounted", beside.unaccounted),
+    Rule("own-section", beside.own_section),
+    Rule("all-reduce-share", kernels.all_reduce_share),
+    Rule("imbalance", ranks.imbalance),
+    Rule("attention-unfused", kernels.attention_unfused),
+    Rule("kernel-launch-overhead", kernels.kernel_launch_overhead),
+    Rule("small-batch", kernels.small_batch),
+    Rule("small-kernels", kernels.small_kernels),
+    Rule("blocks-per-sm", kernels.blocks_per_sm),
+    Rule("occupancy", kernels.occupancy),
+    Rule("gpu-memory-low", memory.gpu_memory_low),
+    Rule("gpu-memory-high", memory.gpu_memory_high),
+    Rule("optimizer-share", steps.optimizer_share),
+    Rule("forward-share", steps.forward_share),
+    Rule("backward-share", steps.backward_share),
+    Rule("step-time-variation", steps.step_time_variation),
+    Rule("gpu-throttled", gpu.gpu_throttled),
+    Rule("gpu-utilization", gpu.gpu_utilization),
 )
 
 #: These rules know their kind of time: other waits, or the wait for a CPU itself.
@@ -71,10 +72,7 @@ _WAITS_KNOWN = frozenset({
     "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
 })  # fmt: skip
 
-#: Rule id -> a paragraph on its subject.
-WHY: Mapping[str, str] = {rule.id: rule.why for rule in RULES}
-
-__all__ = ["RULES", "SEVERITIES", "WHY", "Examination", "Finding", "examine"]
+__all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine"]
 
 
 def examine(report: Report) -> Examination:

@@ -6,15 +6,16 @@ are of the span.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from fastprof.findings.function_groups import GROUPS, NEVER_IN, OPENED, PHASES, sought
+from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
 from fastprof.findings.hot_functions import Hot, hottest
 from fastprof.findings.places import Inside, Outside, inside, outside
+from fastprof.findings.trainer import Optimizer, framework_of, optimizers
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
@@ -23,7 +24,7 @@ from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
-from fastprof.report.rows import UNACCOUNTED, FunctionRow
+from fastprof.report.rows import UNACCOUNTED, FunctionRow, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
@@ -59,34 +60,10 @@ class Use:
     callers: tuple[Caller, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Optimizer:
-    """Classes of torch's optimizers that stepped, and their modes: fused, foreach, single."""
-
-    classes: tuple[str, ...]
-    modes: frozenset[str]
-
-
 #: Groups that rules look for in the whole recording.
 _OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
-#: The files of torch's optimizers, and the prefixes of the functions that update parameters.
-_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
-_MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The GPU in ms per span, all devices together, and the reasons for waiting."""
-
-    busy_ms: float
-    idle_ms: float
-    idle_data_ms: float
-    communication_ms: float
-    overlap_ms: float
-    copy_alone_ms: float
-    idle: tuple[tuple[str, float], ...]
 
 
 def _starts_only(hot: Hot) -> bool:
@@ -372,7 +349,7 @@ class Facts:
     @Lazy
     def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
         """The functions that may belong to a group."""
-        keyed = ((row, _key(row)) for row in self.report.functions)
+        keyed = ((row, key_of(row)) for row in self.report.functions)
         return [(row, key) for row, key in keyed if sought(key)]
 
     def _from_table(self, group: str) -> Use:
@@ -433,27 +410,8 @@ class Facts:
     @Lazy
     def optimizer(self) -> Optimizer:
         """The optimizers of torch's that ran in the steps, and their modes."""
-        classes: set[str] = set()
-        modes: set[str] = set()
-        for key, _, _ in self.inside("optimizer"):
-            at = _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
-            if key.kind != "python" or at is None:
-                continue
-            name, _, method = key.qualname.rpartition(".")
-            if method == "step" and name:
-                classes.add(name)
-            modes.update(mode for prefix, mode in _MODES.items() if key.name.startswith(prefix))
-        known = {
-            name
-            for key in self.report.snapshot.keys
-            if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
-            for name in (key.qualname.partition(".")[0],)
-        }
-        if "Adam" in classes and "AdamW" in known:  # AdamW is an Adam and inherits its step
-            classes.add("AdamW")
-            # An AdamW's __init__ calls Adam's, so __init__ alone proves no Adam.
-            classes.discard("Adam")
-        return Optimizer(tuple(sorted(classes)), frozenset(modes))
+        stepped = (key for key, _, _ in self.inside("optimizer"))
+        return optimizers(stepped, self.report.snapshot.keys)
 
     # ---- the machine ----
 
@@ -495,27 +453,7 @@ class Facts:
     @Lazy
     def timeline(self) -> Timeline | None:
         """The devices' time per span; several count as one that is as busy as their mean."""
-        gpu = self.gpu
-        if gpu is None:
-            return None
-        spans = [d.steps or d.whole for d in gpu.devices]
-        wall = sum(s.wall_ns for s in spans)
-        if not wall or not self.span_ms:
-            return None
-        factor = self.span_ms / wall
-        idle: dict[str, float] = {}
-        for s in spans:
-            for row in s.idle:
-                idle[row.section] = idle.get(row.section, 0.0) + row.idle_ns * factor
-        return Timeline(
-            sum(s.busy_ns for s in spans) * factor,
-            sum(s.idle_ns for s in spans) * factor,
-            sum(s.idle_data_ns for s in spans) * factor,
-            sum(s.communication_ns for s in spans) * factor,
-            sum(s.overlap_ns for s in spans) * factor,
-            sum(s.copy_alone_ns for s in spans) * factor,
-            tuple(sorted(idle.items(), key=lambda item: -item[1])),
-        )
+        return None if self.gpu is None else timeline_of(self.gpu, self.span_ms)
 
     @Lazy
     def copied(self) -> float:
@@ -581,19 +519,7 @@ class Facts:
     @Lazy
     def framework(self) -> str:
         """The trainer in use: torch, lightning, transformers or accelerate."""
-        told = self.report.meta.get("framework")
-        if told in FRAMEWORKS:
-            return str(told)
-        files = {row.file.replace("\\", "/") for row in self.report.functions}
-        for name, part in (
-            ("lightning", "/lightning/pytorch/trainer/"),
-            ("lightning", "/pytorch_lightning/trainer/"),
-            ("transformers", "/transformers/trainer.py"),
-            ("accelerate", "/accelerate/accelerator.py"),
-        ):
-            if any(part in file for file in files):
-                return name
-        return "torch"
+        return framework_of(self.report)
 
 
 #: Phases of the run in which a network runs.
@@ -605,8 +531,6 @@ BUSY_SWITCHES = 20.0
 #: If the training thread waits for a CPU for this part of a step, a computing worker has none, and
 #: the time of a part of the step may be such waiting.
 CPUS_TAKEN = 0.3
-
-FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 
 
 def where(key: Key) -> str:
@@ -625,7 +549,3 @@ def located(name: str, file: str, line: int) -> str:
     if name == "<module>":
         return ascii_name(file_name(file), 60)
     return f"{text} ({ascii_name(file_name(file), 60)}:{line})"
-
-
-def _key(row: FunctionRow) -> Key:
-    return Key(row.kind, row.file, row.line, row.name, row.qualname)

@@ -12,12 +12,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import ProfileKwargs
@@ -93,7 +92,7 @@ def profile(
         **options: as for :func:`attach`.
     """
     handler = handler or accelerator.profile_handler or ProfileKwargs()
-    keywords = {**operator_options(**_fields_of(handler)), **getattr(handler, "options", {})}
+    keywords = {**operator_options(handler), **getattr(handler, "options", {})}
     attachment = attach(accelerator, **{**keywords, **options})
     attachment._manual = True
     try:
@@ -102,15 +101,9 @@ def profile(
         attachment.detach()
     folder = handler.output_trace_dir
     if folder is not None and attachment._recorded:
-        session = attachment._session
-        if session is not None:
-            _save(session, os.path.join(folder, f"profile_{accelerator.process_index}"))
+        stem = os.path.join(folder, f"profile_{accelerator.process_index}")
+        _save(attachment._session, stem)
         accelerator.wait_for_everyone()
-
-
-def _fields_of(handler: Any) -> dict[str, Any]:
-    known = inspect.signature(operator_options).parameters
-    return {f.name: getattr(handler, f.name) for f in fields(ProfileKwargs) if f.name in known}
 
 
 def _save(session: Session, stem: str) -> None:
@@ -134,7 +127,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_options({**operator_options(**_fields_of(self)), **self.options})
+        check_options({**operator_options(self), **self.options})
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -143,7 +136,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
 
     def build(self) -> _Window:  # type: ignore[override, unused-ignore]
         """Return the context of ``accelerator.profile()`` (called by Accelerate)."""
-        options = {**operator_options(**_fields_of(self)), **self.options}
+        options = {**operator_options(self), **self.options}
         return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
 
 
@@ -206,16 +199,14 @@ class AcceleratorAttachment(Attachment):
 
     def step(self) -> None:
         """End a step.  From the first call on, only these calls end steps."""
-        if self._session is not None and self._session.alive:
+        if self._session.alive:
             if not self._manual:
                 self._manual, self._stepped = True, False
             self._session.step()
 
     def detach(self) -> None:
         """End the run and restore everything that was replaced."""
-        session = self._session
-        if session is not None and session.alive:
-            session.quietly("The last step could not be ended", self._end_step)
+        self._session.quietly("The last step could not be ended", self._end_step)
         super().detach()
         self._seen.clear()
 
@@ -230,7 +221,7 @@ class AcceleratorAttachment(Attachment):
         session.quietly("The accelerator could not be observed", self._observe, session)
 
     def _log(self, values: Mapping[str, float]) -> None:
-        if self._session is not None and self._accelerator.trackers:
+        if self._accelerator.trackers:
             self._accelerator.log(dict(values), step=self._session.steps)
 
     def _observe(self, session: Session) -> None:
@@ -249,8 +240,7 @@ class AcceleratorAttachment(Attachment):
     def _preparing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def prepare(*args: Any, **kwargs: Any) -> Any:
             prepared = original(*args, **kwargs)
-            if self._session is not None:
-                self._session.quietly("The prepared objects are not observed", self._instrument)
+            self._session.quietly("The prepared objects are not observed", self._instrument)
             return prepared
 
         return prepare
@@ -266,8 +256,6 @@ class AcceleratorAttachment(Attachment):
     def _instrument(self) -> None:
         """Observe the models and optimizers prepared since the last call."""
         session = self._session
-        if session is None:
-            return
         for model in self._accelerator._models:
             if self._is_new(model):
                 observe_model(
@@ -288,8 +276,6 @@ class AcceleratorAttachment(Attachment):
 
     def _before_forward(self, module: Any) -> None:
         session = self._session
-        if session is None:
-            return
         if not is_training(module):
             session.open(id(module), "forward")
             return
@@ -300,25 +286,21 @@ class AcceleratorAttachment(Attachment):
             session.open(_FORWARD, "forward")
 
     def _after_forward(self, module: Any, output: Any) -> None:
-        if self._session is not None:
-            self._session.close(id(module))
-            if has_loss(output):  # forward is complete
-                self._session.close(_FORWARD)
+        self._session.close(id(module))
+        if has_loss(output):  # forward is complete
+            self._session.close(_FORWARD)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            session = self._session
-            if session is None:
-                return original(*args, **kwargs)
-            session.close(_FORWARD)
-            return session.around("backward", original)(*args, **kwargs)
+            self._session.close(_FORWARD)
+            return self._session.around("backward", original)(*args, **kwargs)
 
         return backward
 
     def _optimizer_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None or not session.alive or not self._accelerator.sync_gradients:
+            if not session.alive or not self._accelerator.sync_gradients:
                 return original(*args, **kwargs)
             session.close(_FORWARD)
             closure = args[0] if args else kwargs.get("closure")
@@ -333,7 +315,7 @@ class AcceleratorAttachment(Attachment):
     # -- steps and loaders
 
     def _end_step(self) -> None:
-        if self._stepped and self._session is not None:
+        if self._stepped:
             self._stepped = False
             if not self._manual:
                 self._session.step()
@@ -352,8 +334,6 @@ class AcceleratorAttachment(Attachment):
     def before_fetch(self, split: str) -> None:
         """Handle the start of a fetch (called by the loader's iterator)."""
         session = self._session
-        if session is None:
-            return
         session.close(_FORWARD)
         self._end_step()
         if split == "train":
@@ -364,6 +344,6 @@ class AcceleratorAttachment(Attachment):
 
     def after_pass(self, split: str) -> None:
         """Handle the end of a loader (called by the loader's iterator)."""
-        if self._session is not None and split == "train":
+        if split == "train":
             self._end_step()
             self._session.leave_steps()

@@ -21,7 +21,7 @@ from fastprof.integrations._session.lightning import (
     time_each,
 )
 from fastprof.integrations._session.patches import HasRun, Patches
-from fastprof.integrations._session.session import Session
+from fastprof.integrations._session.session import NO_SESSION, Session
 from fastprof.session.loaders.timing import TimedIterator
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class _ProfilerMethods(HasRun):
         if self._other is not None:
             self._other.start(action_name)
         session = self._session
-        if session is not None and session.alive:
+        if session.alive:
             handler = self._handlers.get(action_name) or self._new_handler(session, action_name)
             session.quietly("An action could not be started", handler[0], action_name)
 
     def stop(self, action_name: str) -> None:
         """Handle the end of an action (called by the trainer)."""
         session = self._session
-        if session is not None and session.alive:
+        if session.alive:
             handler = self._handlers.get(action_name)
             if handler is not None:
                 session.quietly("An action could not be ended", handler[1], action_name)
@@ -116,14 +116,14 @@ class _ProfilerMethods(HasRun):
 
     def summary(self) -> str:
         """End the run and return its report; the trainer writes it to its log."""
-        if self._session is None or not self._options.get("enabled", True):
+        if self._session is NO_SESSION or not self._options.get("enabled", True):
             return ""
         self._end()
         return "\n" + self.report().to_text()
 
     def teardown(self, stage: str | None) -> None:
         """End the run (called by the trainer, and when this is collected)."""
-        if getattr(self, "_session", None) is not None:
+        if self._session is not NO_SESSION:
             self._end()
         super().teardown(stage)  # type: ignore[misc]
 
@@ -146,11 +146,9 @@ class _ProfilerMethods(HasRun):
 
     def _end(self) -> None:
         session = self._session
-        if session is not None and session.alive:
-            session.quietly("The last step could not be ended", self._end_step)
+        session.quietly("The last step could not be ended", self._end_step)
         try:
-            if session is not None:
-                session.stop()
+            session.stop()
         finally:
             self._patches.undo()
             # So that this neither keeps the trainer alive nor prevents pickling.
@@ -197,7 +195,7 @@ class _ProfilerMethods(HasRun):
 
         def run(*args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None or not session.alive:
+            if not session.alive:
                 return original(*args, **kwargs)
             session.quietly("A step could not be ended", self._begin_evaluation, session)
             try:
@@ -219,15 +217,14 @@ class _ProfilerMethods(HasRun):
         session.enter_container("eval")
 
     def _end_evaluation(self) -> None:
-        if self._session is not None:
-            self._session.leave_container()
+        self._session.leave_container()
 
     def _start_up(
         self, applies: Callable[[], bool], original: Callable[..., Any]
     ) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None or not session.quietly("The loop could not be read", applies):
+            if not session.quietly("The loop could not be read", applies):
                 return original(*args, **kwargs)
             return session.around("loader_startup", original)(*args, **kwargs)
 
@@ -247,13 +244,12 @@ class _ProfilerMethods(HasRun):
 
     def _end_step(self) -> None:
         """End the current step, if the optimizer has stepped since the last end."""
-        session = self._session
-        if session is None or self._trainer is None:
+        if self._trainer is None:
             return
         done = self._steps_done()
         if done != self._global_step:
             self._global_step = done
-            session.step()
+            self._session.step()
 
     # -- actions
 
@@ -295,24 +291,20 @@ class _ProfilerMethods(HasRun):
         # Callbacks that save or stop early run after the evaluation has ended.
         def begin(action: str) -> None:
             self._end_evaluation()
-            if section and self._session is not None:
+            if section:
                 self._session.open(action, section)
 
         return begin
 
     def _epoch_ended(self, action: str) -> None:
         self._end_step()
-        if self._session is not None:
-            self._session.leave_steps()
+        self._session.leave_steps()
 
     def _before_optimizer(self, action: str) -> None:
-        if self._session is not None:
-            self._session.open_late()
+        self._session.open_late()
 
     def _before_fetch(self, action: str) -> None:
         session = self._session
-        if session is None:
-            return
         self._end_step()
         session.begin_step()
         fetcher = self._trainer.fit_loop._data_fetcher
@@ -324,8 +316,6 @@ class _ProfilerMethods(HasRun):
 
     def _before_val_fetch(self, action: str) -> None:
         session = self._session
-        if session is None:
-            return
         loop = self._trainer._active_loop
         if loop is not None and loop._data_fetcher is not None:
             combined = loop._combined_loader

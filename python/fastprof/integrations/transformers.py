@@ -76,7 +76,7 @@ class TrainerAttachment(Attachment):
     def detach(self) -> None:
         """End the run and restore everything that was replaced."""
         session = self._session
-        if session is not None and session.alive:
+        if session.alive:
             # This emits the metrics of an unfinished evaluation; the flush logs them.
             session.stop()
             self._flush()
@@ -123,17 +123,13 @@ class TrainerAttachment(Attachment):
 
         def get_batch_samples(epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is not None:
-                session.begin_step()
-                made = session.quietly("A loader could not be timed", self._time, epoch_iterator)
-                epoch_iterator = epoch_iterator if made is None else made
-            return original(epoch_iterator, *args, **kwargs)
+            session.begin_step()
+            made = session.quietly("A loader could not be timed", self._time, epoch_iterator)
+            return original(epoch_iterator if made is None else made, *args, **kwargs)
 
         return get_batch_samples
 
     def _time(self, iterator: Any) -> Any:
-        if self._session is None:
-            return None
         if self._timed is None or self._timed[0] is not iterator:
             timed = self._session.profiler.loader(iterator, name=self._loader_name)
             self._timed = (iterator, timed)
@@ -143,17 +139,16 @@ class TrainerAttachment(Attachment):
         """Return ``original`` in section ``name``; an evaluation step is already one section."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            session = self._session
-            if session is None or self._evaluating:
+            if self._evaluating:
                 return original(*args, **kwargs)
-            return session.around(name, original)(*args, **kwargs)
+            return self._session.around(name, original)(*args, **kwargs)
 
         return call
 
     def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def evaluation_loop(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None or not session.alive:
+            if not session.alive:
                 return original(dataloader, *args, **kwargs)
             prefix = str(kwargs.get("metric_key_prefix", "eval"))
             name = prefix.removeprefix("eval_") if prefix != "eval" else "loader0"
@@ -170,8 +165,6 @@ class TrainerAttachment(Attachment):
         return evaluation_loop
 
     def _time_val(self, dataloader: Any, name: str) -> Any:
-        if self._session is None:
-            return None
         return self._session.profiler.loader(dataloader, name=name, split="val")
 
     # -- steps and metrics
@@ -179,8 +172,6 @@ class TrainerAttachment(Attachment):
     def _event(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call_event(event: str, *args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None:
-                return original(event, *args, **kwargs)
             if event == "on_pre_optimizer_step":
                 result = original(event, *args, **kwargs)
                 # The trainer calls only step() between this and on_optimizer_step.
@@ -202,7 +193,7 @@ class TrainerAttachment(Attachment):
 
         def log(logs: dict[str, float], *args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is None or not session.alive:
+            if not session.alive:
                 return original(logs, *args, **kwargs)
             pending, merged = self._take_pending(), dict(logs)
             merged.update(pending)
@@ -230,7 +221,7 @@ class TrainerAttachment(Attachment):
     def _flush(self) -> None:
         """Log the metrics that no log call of the trainer has taken along."""
         session, log = self._session, self._log
-        if session is not None and log is not None and self._pending:
+        if log is not None and self._pending:
             pending = self._take_pending()
             try:
                 log(pending)
@@ -280,24 +271,20 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Open the optimizer's section."""
-        if self._session is not None:
-            self._session.close(_FORWARD)
-            self._session.open(_OPTIMIZER, "optimizer")
+        self._session.close(_FORWARD)
+        self._session.open(_OPTIMIZER, "optimizer")
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the optimizer's section."""
-        if self._session is not None:
-            self._session.close(_OPTIMIZER)
+        self._session.close(_OPTIMIZER)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End a step."""
-        if self._session is not None:
-            self._session.step()
+        self._session.step()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the steps."""
-        if self._session is not None:
-            self._session.leave_steps()
+        self._session.leave_steps()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Add the metrics to the trainer's latest entry."""
@@ -344,20 +331,16 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
 
     def before_fetch(self, split: str) -> None:
         """Handle the start of a fetch (called by the loader's iterator)."""
-        session = self._session
-        if session is not None:
-            if split == "train":
-                session.begin_step()
-            else:
-                session.leave_steps()
+        if split == "train":
+            self._session.begin_step()
+        else:
+            self._session.leave_steps()
 
     def after_pass(self, split: str) -> None:
         """Handle the end of a loader (called by the loader's iterator)."""
 
     def _before_forward(self, module: Any) -> None:
-        if self._session is not None:
-            self._session.open(id(module), "forward")
+        self._session.open(id(module), "forward")
 
     def _after_forward(self, module: Any, output: Any) -> None:
-        if self._session is not None:
-            self._session.close(id(module))
+        self._session.close(id(module))

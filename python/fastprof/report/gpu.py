@@ -160,8 +160,8 @@ def _timeline(snapshot: Snapshot, timeline: GpuTimeline) -> GpuTimelineRow:
 
 def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
     known = [use.own for use in sections.values()]
-    known_ns = sum(own.gpu_ns for own in known)
-    in_sections = sum(use.own.gpu_ns for group, use in sections.items() if group >= 0)
+    known_ns = sum(own["gpu_ns"] for own in known)
+    in_sections = sum(use.own["gpu_ns"] for group, use in sections.items() if group >= 0)
     other = [a for a in gpu.activity if a.how == HOW_OTHER]
     lost = [a for a in gpu.activity if a.how != HOW_OTHER and where(a)[0] is None]
     return GpuTotals(
@@ -173,8 +173,8 @@ def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
         # Work without a known launch, and launches without the site that they should have.
         unattributed_ns=sum(a.sum_ns for a in lost),
         unattributed_count=sum(a.count for a in lost),
-        inherited_ns=sum(own.inherited_ns for own in known),
-        replayed_ns=sum(own.replayed_ns for own in known),
+        inherited_ns=sum(own["inherited_ns"] for own in known),
+        replayed_ns=sum(own["replayed_ns"] for own in known),
     )
 
 

@@ -8,8 +8,9 @@ autograd called).  Work of unknown threads, or without a known launch, has no pa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from fastprof.report.flat import TRANSPARENT, child_links
 from fastprof.report.model_gpu import GpuUse
@@ -41,69 +42,37 @@ Groups = Sequence[Sequence[int]]
 _MAX_OWN = 64
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Counter[str]):
     """Amounts that add up, by the names of :class:`GpuUse`."""
-
-    gpu_ns: int = 0
-    kernels: int = 0
-    kernel_ns: int = 0
-    copy_ns: int = 0
-    memset_ns: int = 0
-    transfer_ns: int = 0
-    copies: int = 0
-    h2d_bytes: int = 0
-    d2h_bytes: int = 0
-    d2d_bytes: int = 0
-    p2p_bytes: int = 0
-    other_bytes: int = 0
-    memset_bytes: int = 0
-    launches: int = 0
-    delays: int = 0
-    delay_ns: int = 0
-    syncs: int = 0
-    blocked_ns: int = 0
-    inherited_ns: int = 0
-    replayed_ns: int = 0
-
-    def add(self, other: Sums) -> None:
-        """Add another value to this one."""
-        for name in _NAMES:
-            amount = getattr(other, name)
-            if amount:
-                setattr(self, name, getattr(self, name) + amount)
 
     def add_activity(self, row: GpuActivity) -> None:
         """Add activities."""
-        self.gpu_ns += row.sum_ns
+        self["gpu_ns"] += row.sum_ns
         if row.how == HOW_INHERITED:
-            self.inherited_ns += row.sum_ns
+            self["inherited_ns"] += row.sum_ns
         elif row.how == HOW_CAPTURED:
-            self.replayed_ns += row.sum_ns
+            self["replayed_ns"] += row.sum_ns
         if row.what >= 0 or row.what == OTHER_KERNELS:
-            self.kernels += row.count
-            self.kernel_ns += row.sum_ns
+            self["kernels"] += row.count
+            self["kernel_ns"] += row.sum_ns
         elif row.what == MEMSET:
-            self.memset_ns += row.sum_ns
-            self.memset_bytes += row.bytes
+            self["memset_ns"] += row.sum_ns
+            self["memset_bytes"] += row.bytes
         else:
-            self.copies += row.count
-            self.copy_ns += row.sum_ns
-            name = _BYTES.get(row.what, "other_bytes")
-            setattr(self, name, getattr(self, name) + row.bytes)
+            self["copies"] += row.count
+            self["copy_ns"] += row.sum_ns
+            self[_BYTES.get(row.what, "other_bytes")] += row.bytes
             if row.what in (COPY_H2D, COPY_D2H):
-                self.transfer_ns += row.sum_ns
+                self["transfer_ns"] += row.sum_ns
 
     def add_host(self, row: GpuHost) -> None:
         """Add calls of the host."""
-        self.launches += row.launches
-        self.delays += row.delays
-        self.delay_ns += row.delay_ns
-        self.syncs += row.syncs
-        self.blocked_ns += row.blocked_ns
+        for name in ("launches", "delays", "delay_ns", "syncs", "blocked_ns"):
+            self[name] += getattr(row, name)
 
 
-_NAMES = tuple(f.name for f in fields(Sums))
+#: The other two fields are amounts of a row's own.
+_NAMES = tuple(f.name for f in fields(GpuUse) if not f.name.startswith("self_"))
 
 _BYTES = {
     COPY_H2D: "h2d_bytes",
@@ -124,8 +93,8 @@ class Use:
 
     def freeze(self) -> GpuUse:
         """Return an immutable copy."""
-        amounts = {name: getattr(self.below, name) for name in _NAMES}
-        return GpuUse(self_ns=self.own.gpu_ns, self_kernels=self.own.kernels, **amounts)
+        amounts = {name: self.below[name] for name in _NAMES}
+        return GpuUse(self_ns=self.own["gpu_ns"], self_kernels=self.own["kernels"], **amounts)
 
 
 def where(row: GpuActivity | GpuHost) -> tuple[Site | None, Site | None]:
@@ -194,10 +163,10 @@ def _walk(
     for node, parts in at.items():
         total = below[node] = Sums()
         for _, amount in parts:
-            total.add(amount)
+            total.update(amount)
     for node in range(len(parent) - 1, 0, -1):
         if node in below:
-            below.setdefault(parent[node], Sums()).add(below[node])
+            below.setdefault(parent[node], Sums()).update(below[node])
 
     def enter(node: int, active: set[int], owner: int) -> None:
         for own, amount in at.get(node, ()):
@@ -205,9 +174,9 @@ def _walk(
             if own is not None:
                 path = _own_path(snapshot, own, groups)
                 for group in {*path} - active:
-                    table.setdefault(group, Use()).below.add(amount)
+                    table.setdefault(group, Use()).below.update(amount)
                 inner = path[0] if path else owner
-            table.setdefault(inner, Use()).own.add(amount)
+            table.setdefault(inner, Use()).own.update(amount)
 
     _visit(parent, mine, below, table, enter)
 
@@ -233,7 +202,7 @@ def _visit(
             if group >= 0 and group not in active:
                 active.add(group)
                 opened[node] = group
-                table.setdefault(group, Use()).below.add(below[node])
+                table.setdefault(group, Use()).below.update(below[node])
             enter(node, active, owner[node])
             if first_child[node]:
                 node = first_child[node]
@@ -267,6 +236,6 @@ def total_use(sums: Iterable[Sums]) -> GpuUse:
     """Return the sum of all work, as if one row had launched it."""
     use = Use()
     for amount in sums:
-        use.own.add(amount)
-    use.below.add(use.own)
+        use.own.update(amount)
+    use.below.update(use.own)
     return use.freeze()

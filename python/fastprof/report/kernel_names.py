@@ -10,11 +10,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: Every result of :func:`kind_of`.
-KINDS = (
-    "gemm", "convolution", "attention", "fused", "normalization", "copy", "communication", "other",
-)  # fmt: skip
-
 
 def _any(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
@@ -64,7 +59,7 @@ _PLAIN = _any(r"elementwise", r"reduce_kernel", r"multi_tensor_apply", r"softmax
 
 @lru_cache(maxsize=4096)
 def kind_of(name: str) -> str:
-    """Return the kind of a kernel, one of :data:`KINDS`."""
+    """Return the kind of a kernel: a name in ``_KINDS``, else ``other``."""
     for kind, pattern in _KINDS:
         if pattern.search(name):
             return kind

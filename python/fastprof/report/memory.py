@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 
 from fastprof.report.model_gpu import (
     MemoryParts,
@@ -68,13 +69,8 @@ def _slope(samples: Sequence[MemorySample]) -> float | None:
     """Return the median of the slopes between all pairs of samples (Theil-Sen)."""
     every = -(-len(samples) // _MAX_POINTS) or 1
     points = [(s.step, s.allocated) for s in samples[::every]]
-    slopes = sorted(
-        (b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[i + 1 :]
-    )
-    if not slopes:
-        return None
-    middle = len(slopes) // 2
-    return slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[i + 1 :]]
+    return median(slopes) if slopes else None
 
 
 def _rising(samples: Sequence[MemorySample]) -> float | None:

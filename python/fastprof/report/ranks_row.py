@@ -18,7 +18,7 @@ from fastprof.report.rows import UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
-from fastprof.snapshot.codec import int_or_none, show
+from fastprof.snapshot.kinds import int_or_none, show
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: Most ranks of a job; reports list missing ranks one by one.

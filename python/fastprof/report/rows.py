@@ -12,6 +12,7 @@ from fastprof.report.in_run import UnprofiledStep
 from fastprof.report.model_gpu import GpuUse, HasGpu
 from fastprof.report.outliers import Outlier
 from fastprof.report.steps import SplitRow, StepSeriesView
+from fastprof.snapshot import Key
 
 #: The two names of each of the four phases.
 ALIASES: Mapping[str, str] = {
@@ -163,6 +164,11 @@ class FunctionRow(HasGpu):
     callers: tuple[EdgeRow, ...]
     callees: tuple[EdgeRow, ...]
     gpu: GpuUse | None = None
+
+
+def key_of(row: FunctionRow) -> Key:
+    """Return the key of a function's row."""
+    return Key(row.kind, row.file, row.line, row.name, row.qualname)
 
 
 @dataclass(frozen=True, slots=True)

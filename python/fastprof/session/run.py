@@ -24,7 +24,8 @@ from fastprof.session.gpu.nvtx import NvtxRanges
 from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.loaders.worker_stats import Watches
-from fastprof.session.operators.windows import FunctionHook, OperatorWindows
+from fastprof.session.operators.function_hook import FunctionHook
+from fastprof.session.operators.windows import OperatorWindows
 from fastprof.session.options import Options
 from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.files import Outputs, resolve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 
 from fastprof.capture.options import check_int
@@ -57,3 +58,12 @@ class Schedule:
     def records(self, step: int) -> bool:
         """Return whether functions are recorded in step number ``step`` (from 0)."""
         return self.action(step) in (RECORD, RECORD_AND_SAVE)
+
+
+def first_of_cycle(schedule: Schedule, count: int) -> int:
+    """Return the first step from ``count`` on that is not idle; ``sys.maxsize``: there is none."""
+    cycle = schedule.wait + schedule.warmup + schedule.active
+    position = max(0, count - schedule.skip_first)
+    number, within = divmod(position, cycle)
+    begin = schedule.skip_first + number * cycle + max(within, schedule.wait)
+    return begin if schedule.action(begin) != NONE else sys.maxsize

@@ -1,8 +1,7 @@
 """The recorded data of a run, raw and frozen, between recording and reading."""
 
+from fastprof.snapshot.calibration import Calibration, EventCost
 from fastprof.snapshot.model import (
-    Calibration,
-    EventCost,
     Histogram,
     Key,
     LoaderStats,

@@ -14,21 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from fastprof.snapshot.codec import (
-    Choice,
-    Count,
-    Index,
-    Integer,
-    Known,
-    Later,
-    Number,
-    Numbered,
-    Record,
-    Row,
-    WrongError,
-    sized,
-)
+from fastprof.snapshot.codec import Count, Later, Record, Row, sized
 from fastprof.snapshot.gpu_health import GpuHealth
+from fastprof.snapshot.kinds import Choice, Index, Integer, Known, Number, Numbered, WrongError
 from fastprof.snapshot.run_phases import STEPS
 
 #: How the site of an activity was found.  OWN: the launching thread was there.  INHERITED: that

@@ -10,17 +10,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Annotated
 
-from fastprof.snapshot.codec import (
-    Count,
-    Counts,
-    Flat,
-    Integer,
-    Known,
-    Record,
-    Row,
-    Saved,
-    WrongError,
-)
+from fastprof.snapshot.codec import Count, Flat, Record, Row, Saved
+from fastprof.snapshot.kinds import Counts, Integer, Known, WrongError
 
 #: Reasons for throttled clocks.  An idle GPU and clocks set by an administrator are not throttling.
 REASONS = ("sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Integer, Known, Later, Record, Row, WrongError
+from fastprof.snapshot.codec import Count, Later, Record, Row
+from fastprof.snapshot.kinds import Integer, Known, WrongError
 
 #: Rows of ``WorkerStats.depth``: 0, 1, 2 to 3, 4 to 7, ... 64 and more batches.
 DEPTHS = 8

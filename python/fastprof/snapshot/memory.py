@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Integer, Known, Record, Row, WrongError
+from fastprof.snapshot.codec import Count, Record, Row
+from fastprof.snapshot.kinds import Integer, Known, WrongError
 
 #: No device has this much memory; a difference of two amounts may be negative.
 _MAX_GROWTH = 2**53

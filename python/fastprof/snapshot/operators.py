@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Choice, Count, Integer, Known, Later, Record, Row, WrongError
+from fastprof.snapshot.codec import Count, Later, Record, Row
+from fastprof.snapshot.kinds import Choice, Integer, Known, WrongError
 
 #: Kinds of rows: an operator, work on the device, a ``record_function`` on the host, and the part
 #: that it covers on the device.

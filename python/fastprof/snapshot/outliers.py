@@ -9,17 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import (
-    AtMost,
-    Count,
-    Integer,
-    KeyIndex,
-    Known,
-    Record,
-    Row,
-    ThreadIndex,
-    WrongError,
-)
+from fastprof.snapshot.codec import Count, KeyIndex, Record, Row, ThreadIndex
+from fastprof.snapshot.kinds import AtMost, Integer, Known, WrongError
 
 #: The recorder keeps at most this many.
 MAX_OUTLIERS = 100

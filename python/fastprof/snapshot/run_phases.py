@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Numbered, Row
+from fastprof.snapshot.codec import Count, Row
+from fastprof.snapshot.kinds import Numbered
 
 #: Names by number, as in ``Recorder.set_phase``.  ``steps`` is measured steps, and everything in a
 #: recording without phases; ``outside`` is between epochs and after the loop; ``unprofiled`` is the

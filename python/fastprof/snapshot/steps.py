@@ -9,19 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import (
-    AtMost,
-    Choice,
-    Count,
-    KeyIndex,
-    Known,
-    Later,
-    MaybeEmpty,
-    Row,
-    Table,
-    ThreadIndex,
-    WrongError,
-)
+from fastprof.snapshot.codec import Count, KeyIndex, Later, MaybeEmpty, Row, Table, ThreadIndex
+from fastprof.snapshot.kinds import AtMost, Choice, Known, WrongError
 
 #: Kinds of a step's time.  Each nanosecond belongs to one kind only:
 #:

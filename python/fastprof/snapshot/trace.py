@@ -10,22 +10,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import (
-    MAX_INT,
-    AtMost,
-    Count,
-    Index,
-    Integer,
-    KeyIndex,
-    Known,
-    Later,
-    Record,
-    Row,
-    Table,
-    Unsigned,
-    WrongError,
-    sized,
-)
+from fastprof.snapshot.codec import Count, KeyIndex, Later, Record, Row, Table, Unsigned, sized
+from fastprof.snapshot.kinds import MAX_INT, AtMost, Index, Integer, Known, WrongError
 
 #: The recorder keeps this many windows and discards the oldest.
 MAX_WINDOWS = 1024

@@ -32,9 +32,9 @@ def columns(report: Report, table: str) -> Columns:
     Raises:
         ValueError: no such table.
     """
-    make = _TABLES.get(table)
+    make = TABLES.get(table)
     if make is None:
-        known = ", ".join(repr(name) for name in _TABLES)
+        known = ", ".join(repr(name) for name in TABLES)
         raise ValueError(f"no table {table!r:.80}; there are: {known}")
     return make(report)
 
@@ -113,7 +113,7 @@ def _loaders(report: Report) -> Columns:
     return (*names, *of_workers), [a + b for a, b in zip(rows, workers, strict=True)]
 
 
-_TABLES: dict[str, Callable[[Report], Columns]] = {
+TABLES: dict[str, Callable[[Report], Columns]] = {
     "functions": _functions,
     "sections": _sections,
     "step_sections": _step_sections,
@@ -121,8 +121,6 @@ _TABLES: dict[str, Callable[[Report], Columns]] = {
     "kernels": _kernels,
     "loaders": _loaders,
 }
-
-TABLES = tuple(_TABLES)
 
 
 def _attributes(rows: Sequence[Any], names: Sequence[str]) -> list[tuple[Value, ...]]:

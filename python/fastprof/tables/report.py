@@ -10,10 +10,9 @@ from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
 from fastprof.report.outliers import NO_DETAIL
-from fastprof.report.rows import UNACCOUNTED, FunctionRow, SectionRow, StepTable
+from fastprof.report.rows import UNACCOUNTED, FunctionRow, SectionRow, StepTable, key_of
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
-from fastprof.snapshot import Key
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
 from fastprof.tables.loaders import loader_tables
@@ -239,7 +238,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
 def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
     """Return the first ``limit`` functions in few columns."""
     columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
-        ("function", lambda r: short(shown_name(Key(r.kind, r.file, r.line, r.name, r.qualname)))),
+        ("function", lambda r: short(shown_name(key_of(r)))),
         ("calls", calls),
         ("self ms", lambda r: number(r.self_ms)),
         ("%", lambda r: percent(r.share)),

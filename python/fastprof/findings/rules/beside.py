@@ -7,7 +7,6 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     need_steps,
     share_draft,
     span_text,
@@ -152,17 +151,3 @@ def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
     return (
         f"Look at what the loop calls there: {names}. Call it less often, or once for many values.",
     )
-
-
-UNACCOUNTED_TIME = Rule(
-    "unaccounted", unaccounted,
-    "A training step loads data, computes forward and backward and updates the weights. What "
-    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
-    "overlooked, and rarely needed in every step.",
-)  # fmt: skip
-OWN_SECTION = Rule(
-    "own-section", own_section,
-    "A section of the program's that is beside forward, backward and the optimizer, and takes a "
-    "quarter of the step or more, trains nothing: augmentation, metrics, a wait. Do it less "
-    "often, or beside the step.",
-)  # fmt: skip

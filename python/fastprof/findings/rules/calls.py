@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     need_functions,
     need_steps,
     percent,
@@ -175,11 +174,3 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
 
 #: Any share above 15 %; the limit of the share of forward decides.
 _ANY = Limit(LIMITS["call-overhead"].metric, "%", None, 0.15, None, LIMITS["call-overhead"].origin)
-
-
-OPTIMIZER_UNFUSED = Rule(
-    "optimizer-unfused", optimizer_unfused,
-    "An update written as a loop over parameters makes several small calls for each; hundreds of "
-    "them take longer than the arithmetic, and each goes over the parameters in memory again. A "
-    "fused optimizer does it in one call for all.",
-)  # fmt: skip

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     need_steps,
     percent,
     share_draft,
@@ -107,11 +106,3 @@ def _threads(facts: Facts) -> str:
         parts.append(f"the training data's loader has {plural(workers, 'worker')}")
     text = ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-CPU_CONTENTION = Rule(
-    "cpu-contention", cpu_contention,
-    "A training thread that computes or launches kernels needs a free CPU. Where more "
-    "threads want to run than there are CPUs (torch's, one process per GPU, loader workers, "
-    "tokenizers), each of them waits for its turn, and a GPU waits with the one that feeds it.",
-)  # fmt: skip

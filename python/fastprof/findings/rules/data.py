@@ -7,7 +7,6 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     called_from,
     callers,
     capped,
@@ -406,40 +405,3 @@ def _worker_load(found: Receiving, rows: list[tuple[LoaderRow, WorkerRow]]) -> s
         return ""
     exact = any(w.load_ms == found.load_ms for _, w in rows)
     return f"A worker loads a batch in {'' if exact else 'less than '}{duration(found.load_ms)}."
-
-
-WORKER_SHUTDOWN = Rule(
-    "worker-shutdown", worker_shutdown,
-    "When an epoch ends, a DataLoader without persistent_workers stops its worker processes and "
-    "waits for each, up to five seconds. With many workers or short epochs that is seconds in "
-    "which nothing trains. It shows as time in _shutdown_workers, or in poll() below it.",
-)  # fmt: skip
-LOADER_RECREATED = Rule(
-    "loader-recreated", loader_recreated,
-    "Starting worker processes takes tens of milliseconds by fork and seconds by spawn, where "
-    "each worker imports the program again, and the first batch waits for all of that. A loader "
-    "that is built anew for each epoch, or that does not keep its workers, pays every time.",
-)  # fmt: skip
-TOKEN_COUNTING = Rule(
-    "token-counting", token_counting,
-    "To report tokens per second, a trainer may count the tokens of the whole dataset by "
-    "iterating over the loader before it trains: every batch is loaded once for nothing.",
-)  # fmt: skip
-SAMPLER_TIME = Rule(
-    "sampler-time", sampler_time,
-    "Samplers run in the training process, whatever the number of workers. One that sorts or "
-    "buckets by length at every epoch or batch delays all workers; its result can be cached.",
-)  # fmt: skip
-BATCH_RECEIVING = Rule(
-    "batch-receiving", batch_receiving,
-    "A worker hands a batch over through shared memory. With torch's default on Linux the "
-    "training process opens a connection to the worker for each tensor and receives a file "
-    "descriptor, which takes half a millisecond, and longer while the worker computes. For small "
-    "batches that is more than loading them takes.",
-)  # fmt: skip
-DATA_LOADING = Rule(
-    "data-loading", data_loading,
-    "The loop waits in next() for its batches. Without workers it loads them itself, while the "
-    "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. "
-    "Workers load beside the step, as far as there are CPUs for them.",
-)  # fmt: skip

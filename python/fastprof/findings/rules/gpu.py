@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     capped,
     need_sample,
     percent,
@@ -109,18 +108,3 @@ def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
     if row.power_w is not None:
         parts.append(f"{row.power_w:.0f} W in the mean")
     return f"{'; '.join(parts)}."
-
-
-GPU_THROTTLED = Rule(
-    "gpu-throttled", gpu_throttled,
-    "A GPU that gets too hot, or less power than it asks for, lowers its clocks by itself: every "
-    "kernel takes longer, and in a job of several ranks all wait for that one. At the power limit "
-    "alone a busy GPU may well run as it is meant to, so that is a note.",
-)  # fmt: skip
-
-GPU_UTILIZATION = Rule(
-    "gpu-utilization", gpu_utilization,
-    "A GPU without a kernel or copy to run is paid for and does nothing. Below 70 % of the time "
-    "the host is the limit: it loads data, computes, logs, or launches too slowly. This rule is "
-    "last: what others find on the host is taken off its idle time first.",
-)  # fmt: skip

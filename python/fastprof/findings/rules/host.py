@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     called_from,
     callers,
     need_steps,
@@ -187,30 +186,3 @@ def _behind_with(facts: Facts) -> list[Caller]:
     found = facts.use("unlock").callers
     waiting = [c for c in found if c.calls and c.own_ms > _WITH_LOCK_MS * c.calls]
     return sorted(waiting, key=lambda c: -c.own_ms)
-
-
-LOGGING_SHARE = Rule(
-    "logging-share", logging_share,
-    "Logging in the loop is training time: formatting, writing and flushing a line, sending it "
-    "to a tracker, running callbacks. Once per hundred steps it is nothing, at every step it may "
-    "be a good part of a short step.",
-)  # fmt: skip
-CHECKPOINT_OFTEN = Rule(
-    "checkpoint-often", checkpoint_often,
-    "A checkpoint copies the model and the optimizer's state to the host and writes them out "
-    "while training stands still. How often is a matter of how much work may be lost; minutes "
-    "are usual, every step is not.",
-)  # fmt: skip
-GC_PRESSURE = Rule(
-    "gc-pressure", gc_pressure,
-    "Python's collector runs when enough containers were made, and looks at all of them when the "
-    "old generation is due: with a large program that takes 10 to 100 ms in the middle of a "
-    "step, on each rank at another time. Freezing what stays and collecting at chosen steps "
-    "avoids it.",
-)  # fmt: skip
-LOCK_CONTENTION = Rule(
-    "lock-contention", lock_contention,
-    "A lock that a background thread holds while it works stops the training thread, and a "
-    "thread that computes in Python takes the interpreter from it. Hold locks for copies only, "
-    "and put work into processes.",
-)  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     capped,
     need_sample,
     need_steps,
@@ -279,42 +278,3 @@ def all_reduce_share(facts: Facts) -> Draft | None:
 
 #: Communication costs nothing if the part that is not hidden is below this part of the step.
 _HIDDEN = 0.02
-
-SMALL_BATCH = Rule(
-    "small-batch", small_batch,
-    "Every kernel launch and every call costs some microseconds, however little it computes. "
-    "With small batches that cost is most of the step, the memory stays empty and the GPU waits "
-    "for the next launch. A larger batch does more work for the same calls.",
-)  # fmt: skip
-SMALL_KERNELS = Rule(
-    "small-kernels", small_kernels,
-    "A kernel below 100 us hardly fills a GPU and is over before the next is launched. Many of "
-    "them in a row are a sign of element-wise operations that could be one fused kernel.",
-)  # fmt: skip
-BLOCKS_PER_SM = Rule(
-    "blocks-per-sm", blocks_per_sm,
-    "A launch with fewer blocks than the GPU has multiprocessors leaves some of them without "
-    "work for its whole duration.",
-)  # fmt: skip
-OCCUPANCY = Rule(
-    "occupancy", occupancy,
-    "Kernels that move data hide the latency of memory by having many warps at once. Fewer than "
-    "half of those that fit is little. Matrix products and attention are left out: they keep the "
-    "tensor cores busy with few warps.",
-)  # fmt: skip
-KERNEL_LAUNCH_OVERHEAD = Rule(
-    "kernel-launch-overhead", kernel_launch_overhead,
-    "Launching a kernel takes the host some microseconds. Where launches take a good part of the "
-    "step, the GPU executes faster than it is fed; fusing or replaying CUDA graphs needs fewer.",
-)  # fmt: skip
-ATTENTION_UNFUSED = Rule(
-    "attention-unfused", attention_unfused,
-    "Attention written as bmm, softmax, bmm writes the whole matrix of scores to memory and "
-    "reads it again. Fused attention computes the same without, several times faster for long "
-    "sequences.",
-)  # fmt: skip
-ALL_REDUCE_SHARE = Rule(
-    "all-reduce-share", all_reduce_share,
-    "Ranks exchange their gradients while backward still computes. What does not fit behind the "
-    "computation is waiting: small buckets, a slow interconnect, or a rank that comes late.",
-)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fastprof.findings.draft import Abstain, Draft, Rule, capped, percent, sentences
+from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
@@ -126,26 +126,3 @@ def memory_fragmentation(facts: Facts) -> Draft | None:
         ),
         fix=fixes("memory-fragmentation", facts.framework),
     )  # fmt: skip
-
-
-GPU_MEMORY_LOW = Rule(
-    "gpu-memory-low", gpu_memory_low,
-    "Memory that stays empty could hold a larger batch, which makes kernels larger and launches "
-    "fewer. 85 to 95 % leaves room for a longer batch now and then.",
-)  # fmt: skip
-GPU_MEMORY_HIGH = Rule(
-    "gpu-memory-high", gpu_memory_high,
-    "If the memory is nearly full, the next longer batch fails. Before that, the allocator returns "
-    "memory and allocates it again, which stops the GPU each time.",
-)  # fmt: skip
-MEMORY_LEAK = Rule(
-    "memory-leak", memory_leak,
-    "Memory at the end of a step should be what it was a step before. Where it rises each time, "
-    "something keeps tensors: a list of losses with their graphs, a cache, a hook.",
-)  # fmt: skip
-MEMORY_FRAGMENTATION = Rule(
-    "memory-fragmentation", memory_fragmentation,
-    "PyTorch keeps the memory it once took. If it still calls cudaMalloc and cudaFree in a "
-    "steady run, no free piece fits: shapes change from step to step. Each cudaFree waits for "
-    "the GPU.",
-)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastprof.findings.draft import Abstain, Draft, Rule, sentences
+from fastprof.findings.draft import Abstain, Draft, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
@@ -126,9 +126,3 @@ _EQUAL = (
     "If it has more to do there than the others have (longer samples, more of them), give all "
     "ranks equal work; if it has as much, look for what is slower there: a disk, a CPU, a GPU."
 )
-
-IMBALANCE = Rule(
-    "imbalance", imbalance,
-    "Ranks that exchange gradients go at the pace of the slowest: the others wait for it in every "
-    "step. Unequal batches, a slower disk or a throttled GPU make one rank late.",
-)  # fmt: skip

@@ -9,7 +9,6 @@ from statistics import median
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     capped,
     need_steps,
     percent,
@@ -328,27 +327,3 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
         fix=fixes(f"{phase}-share", facts.framework),
         sections=FORWARD if phase == "forward" else BACKWARD,
     )  # fmt: skip
-
-
-OPTIMIZER_SHARE = Rule(
-    "optimizer-share", optimizer_share,
-    "Updating the weights should take a tenth of a step. More comes from an optimizer that works "
-    "parameter by parameter, or that steps after every small micro-batch.",
-)  # fmt: skip
-FORWARD_SHARE = Rule(
-    "forward-share", forward_share,
-    "Forward usually takes a third of a step. Much more is worth a look, not an alarm: a "
-    "frozen backbone or a heavy loss is healthy.",
-)  # fmt: skip
-BACKWARD_SHARE = Rule(
-    "backward-share", backward_share,
-    "Backward takes one to two times as long as forward. Three times and more points to memory "
-    "pressure, gradient synchronization or recomputation; the latter is deliberate, so the rule "
-    "is silent where torch.utils.checkpoint ran.",
-)  # fmt: skip
-STEP_TIME_VARIATION = Rule(
-    "step-time-variation", step_time_variation,
-    "Steps of one training run do the same work and should take the same time. Where they do "
-    "not, something irregular is in the way: batches that come late, shapes that change, memory "
-    "that is given back and taken again.",
-)  # fmt: skip

@@ -7,7 +7,6 @@ import re
 from fastprof.findings.draft import (
     Abstain,
     Draft,
-    Rule,
     callers,
     need_functions,
     need_sample,
@@ -216,29 +215,3 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
         ),
         group="scaler",
     )  # fmt: skip
-
-
-SYNC_ITEM = Rule(
-    "sync-item", sync_item,
-    "item(), tolist(), bool() and float() of a tensor need its value: on a GPU the host waits "
-    "until all work before it is done and can launch nothing meanwhile; on a CPU each read is a "
-    "call, and a loop over elements makes thousands. Metrics computed at every step are the "
-    "usual place.",
-)  # fmt: skip
-TENSOR_COPIES = Rule(
-    "tensor-copies", tensor_copies,
-    "Tensors that have the wrong dtype, layout or device are copied before they are used, often "
-    "at every step and unseen. One dtype throughout, and data that is where it is needed, make "
-    "most of these copies go away.",
-)  # fmt: skip
-HOST_DEVICE_TRANSFERS = Rule(
-    "host-device-transfers", host_device_transfers,
-    "Copies between host and GPU go over a bus that is a hundred times slower than GPU memory, "
-    "and from memory that is not pinned the host waits for each. What goes back and forth within "
-    "a step should stay on the GPU.",
-)  # fmt: skip
-MIXED_PRECISION_SCALER = Rule(
-    "mixed-precision-scaler", mixed_precision_scaler,
-    "float16 needs its loss scaled, its gradients unscaled and checked for infinities at every "
-    "step. With small models that costs more than float16 saves; bfloat16 needs none of it.",
-)  # fmt: skip

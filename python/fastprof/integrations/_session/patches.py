@@ -8,10 +8,11 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from fastprof.integrations._session.session import NO_SESSION, Session
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from fastprof.integrations._session.session import Session
     from fastprof.report import Report
     from fastprof.session.profiler import Profiler
 
@@ -80,7 +81,7 @@ class Patches:
 class HasRun:
     """The latest run of an integration."""
 
-    _session: Session | None = None
+    _session: Session = NO_SESSION
     #: What starts a run, for the error message before the first run.
     _start = "the training"
 
@@ -91,7 +92,7 @@ class HasRun:
         Raises:
             RuntimeError: training has not begun.
         """
-        if self._session is None:
+        if self._session is NO_SESSION:
             raise RuntimeError(f"no run yet: it starts with {self._start}")
         return self._session.profiler
 
@@ -118,7 +119,6 @@ class Attachment(HasRun):
     def detach(self) -> None:
         """End the run and restore everything that was replaced."""
         try:
-            if self._session is not None:
-                self._session.stop()
+            self._session.stop()
         finally:
             self._patches.undo()

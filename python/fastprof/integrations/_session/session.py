@@ -342,6 +342,22 @@ class Session:
         return call
 
 
+class _NoSession(Session):
+    """Before the first run: every hook does nothing."""
+
+    def __init__(self) -> None:
+        self.alive = False
+        self._outside = False
+        self._stack: list[_Entry] = []
+        self._container = None
+
+    def stop(self) -> None:
+        """Do nothing: there is no run."""
+
+
+NO_SESSION: Session = _NoSession()
+
+
 def _new_profiler(options: dict[str, Any]) -> Profiler:
     try:
         return Profiler(**options)

@@ -345,7 +345,3 @@ class Loaders:
     def _give_up(self, error: BaseException) -> None:
         self._on = False
         self._fail("batches could not be timed", error)
-
-    def close(self) -> None:
-        """Time nothing from now on."""
-        self._on = False

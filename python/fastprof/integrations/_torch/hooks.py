@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
+from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.modules import ModuleRows, ResultHook
 from fastprof.session.gpu.cuda_init import CudaInit
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
 CHECKPOINT = profile_section("checkpoint")
 H2D = profile_section("h2d")
 
-Fail = Callable[[str, BaseException], None]
-
 #: Key of the hook on the running module; torch assigns keys from 0 up.
 _AFTER_KEY = -1
 
 
-class Hooks:
+class Hooks(Guarded):
     """All hooks on torch for one run.
 
     Args:
@@ -49,14 +48,10 @@ class Hooks:
     def __init__(
         self, torch: Any, phases: Phases, loaders: Loaders, rows: ModuleRows, fail: Fail
     ) -> None:
+        super().__init__(phases, fail)
         self._torch = torch
-        self._phases = phases
         self._loaders = loaders
         self._rows = rows
-        self._fail = fail
-        self._own = phases.own_time
-        self._undo: list[Callable[[], object]] = []
-        self._off: set[str] = set()
         self._compiling: Callable[[], bool] = compiling_test(torch)
         # torch's dict of global hooks on modules, and the key of ours in it.
         self._before: dict[int, Any] = {}
@@ -83,83 +78,6 @@ class Hooks:
         else:
             self._cuda.watch()
             self._undo.append(self._cuda.forget)
-
-    def remove_later(self, action: Callable[[], object]) -> None:
-        """Call ``action`` when the hooks are removed."""
-        self._undo.append(action)
-
-    def uninstall(self) -> None:
-        """Remove the hooks, the last one first."""
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except Exception as error:  # the others must still be removed
-                self._fail("a hook could not be removed", error)
-
-    # -- guarding
-
-    def _part(self, part: str, action: Callable[..., Any], *args: Any) -> Any:
-        """Return ``action(*args)``; an exception switches ``part`` off."""
-        if part in self._off:
-            return None
-        try:
-            return action(*args)
-        except Exception as error:  # nothing may reach the training
-            self._switch_off(part, error)
-        return None
-
-    def _switch_off(self, part: str, error: BaseException) -> None:
-        self._off.add(part)
-        self._fail(f"the automatic sections of {part} were switched off", error)
-        if part == "checkpoint":
-            self._phases.run.leave_phase("checkpoint")
-        elif part in ("data", "evaluation"):
-            self._phases.hand_back()  # no event will report its end
-
-    # Code that runs in every step repeats _part() to save the call.
-
-    def _replace(
-        self, part: str, owner: Any, name: str, before: Before | None, after: After
-    ) -> None:
-        """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
-        original = getattr(owner, name)
-
-        off, switch_off, own = self._off, self._switch_off, self._own
-
-        def guarded_before(args: Any, kwargs: Any) -> None:
-            if part not in off:
-                began, ns, apart_ns = clock(), own.ns, own.apart_ns
-                try:
-                    before(args, kwargs)  # type: ignore[misc]
-                except Exception as error:
-                    switch_off(part, error)
-                own.took(began, ns, apart_ns)
-
-        def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
-            if part not in off:
-                began, ns, apart_ns = clock(), own.ns, own.apart_ns
-                try:
-                    after(args, kwargs, result)
-                except Exception as error:
-                    switch_off(part, error)
-                own.took(began, ns, apart_ns)
-
-        self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
-
-    def _put(self, owner: Any, name: str, new: Any) -> None:
-        inherited, original = name not in vars(owner), getattr(owner, name)
-        setattr(owner, name, new)
-
-        def undo() -> None:
-            # Do not overwrite foreign functions that were set since.
-            if vars(owner).get(name) is not new:
-                return
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        self._undo.append(undo)
 
     # -- data
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from fastprof.names import file_name
 from fastprof.render.html.limits import LIMITS, PageLimits
-from fastprof.render.html.sources import key_of
 from fastprof.render.html.strings import Strings
 from fastprof.report.origin import is_users
-from fastprof.report.rows import EdgeRow, FunctionRow
+from fastprof.report.rows import EdgeRow, FunctionRow, key_of
 from fastprof.snapshot import Key
 
 #: A function's identity as a caller's name shows it.

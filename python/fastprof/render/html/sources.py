@@ -14,18 +14,12 @@ from collections.abc import Iterable, Sequence
 from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.report.origin import is_users
-from fastprof.report.rows import FunctionRow
+from fastprof.report.rows import FunctionRow, key_of
 from fastprof.report.source_files import lines_of
-from fastprof.snapshot import Key
 
 _LINE = 200
 #: Decorators may precede ``def``.
 _HEAD = 20
-
-
-def key_of(row: FunctionRow) -> Key:
-    """Return the key of a row."""
-    return Key(row.kind, row.file, row.line, row.name, row.qualname)
 
 
 class Sources:

@@ -14,7 +14,8 @@ from fastprof.fileio import read_bounded
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerInit
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
-from fastprof.snapshot.codec import Count, Known, Record, read
+from fastprof.snapshot.codec import Count, Record, read
+from fastprof.snapshot.kinds import Known
 from fastprof.snapshot.loaders import LoadTime
 from fastprof.snapshot.model import learn_keys, with_forms
 

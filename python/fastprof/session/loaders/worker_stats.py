@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
-from fastprof.snapshot.codec import int_or_none
+from fastprof.snapshot.kinds import int_or_none
 from fastprof.snapshot.loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
 
 #: Attribute of a watched iterator for its :class:`Pass`.

@@ -162,6 +162,9 @@ class OperatorProfile:
             values = {"skip_first": 0, "repeat": 0, **steps}
             if values.pop("skip_first_wait", 0):
                 raise ValueError("schedule_option has skip_first_wait, which is not supported")
+            for name in values:
+                if name not in _SCHEDULE_KEYS[1:]:
+                    raise ValueError(f"schedule_option has {name!r}, expected {_SCHEDULE_KEYS[1:]}")
             schedule = Schedule(**values)
         return cls(
             enable_cpu_profiling="cpu" in names,

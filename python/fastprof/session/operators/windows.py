@@ -13,11 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from fastprof.session.operators.function_hook import FunctionHook
 from fastprof.session.operators.limit import RECORDING_NS, EventLimit
 from fastprof.session.operators.sums import OperatorSums
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
-from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, Schedule
+from fastprof.session.schedule import (
+    NONE,
+    RECORD,
+    RECORD_AND_SAVE,
+    WARMUP,
+    first_of_cycle,
+)
 
 if TYPE_CHECKING:
     from fastprof.session.faults import Faults
@@ -30,56 +37,6 @@ _MAX_LISTED = 10_000
 
 #: Whole run: a window without a last step.
 _OPEN_END = sys.maxsize
-
-
-class FunctionHook:
-    """Interface of the recorder: function recording off for a moment, or for a window.
-
-    Args:
-        recorder: the run's recorder.
-        schedule: steps with recorded functions; None: all.
-        recording: whether functions are recorded at all.
-    """
-
-    def __init__(
-        self, recorder: Any, schedule: Schedule | None, recording: Callable[[], bool]
-    ) -> None:
-        self._recorder = recorder
-        self._schedule = schedule
-        self._recording = recording
-        self._taken = self._returned = False
-
-    def off(self) -> None:
-        """Stop recording functions, at the end of the run."""
-        self._recorder.pause_functions()
-        self._taken = False
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude the block's work from functions and from steps."""
-        self._recorder.pause_functions()
-        try:
-            yield
-        finally:
-            if self._returned:
-                self._taken = self._returned = False
-                if self._recording():  # otherwise another profiler has the hook by now
-                    self._recorder.rehook()
-            schedule = self._schedule
-            if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
-                self._recorder.resume_functions()
-            self._recorder.mark()
-
-    def take_away(self) -> bool:
-        """Release the hook to torch's stack tracer, which needs it; return whether it was ours."""
-        if self._recorder.backend == "setprofile" and self._recording():
-            self._recorder.pause_functions(unhook=True)
-            self._taken = True
-        return self._taken
-
-    def put_back(self) -> None:
-        """End :meth:`take_away`, at the end of the block of :meth:`aside`."""
-        self._returned = self._taken
 
 
 class OperatorWindows:
@@ -140,7 +97,7 @@ class OperatorWindows:
         elif self._profile is not None or self._schedule is None:
             self._due = count + 1
         else:
-            begin = _first_of_cycle(self._schedule, max(count + 1, self._not_before))
+            begin = first_of_cycle(self._schedule, max(count + 1, self._not_before))
             # Without a warm-up the step before shows how many operators a step has.
             early = self._action(begin) != WARMUP and count + 1 < begin < sys.maxsize
             self._due = begin - 1 if early else begin
@@ -268,7 +225,7 @@ class OperatorWindows:
         """Return whether no window begins any more."""
         if self._schedule is None:
             return self._not_before == sys.maxsize
-        return _first_of_cycle(self._schedule, max(count, self._not_before)) == sys.maxsize
+        return first_of_cycle(self._schedule, max(count, self._not_before)) == sys.maxsize
 
     def _leave(self) -> None:
         self._ended = True
@@ -485,7 +442,7 @@ class OperatorWindows:
         if "torch" not in sys.modules:
             return "Operators were not recorded: the program did not import torch."
         schedule = self._schedule
-        if schedule is None or (not self._saw_torch and _first_of_cycle(schedule, 0) < count):
+        if schedule is None or (not self._saw_torch and first_of_cycle(schedule, 0) < count):
             return f"Operators were not recorded: torch was imported too late, in step {count}."
         first = schedule.skip_first + schedule.wait + schedule.warmup
         if count == 0:
@@ -540,15 +497,6 @@ def _quiet_kineto() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(name, None)
-
-
-def _first_of_cycle(schedule: Schedule, count: int) -> int:
-    """Return the first step from ``count`` on that is not idle."""
-    cycle = schedule.wait + schedule.warmup + schedule.active
-    position = max(0, count - schedule.skip_first)
-    number, within = divmod(position, cycle)
-    begin = schedule.skip_first + number * cycle + max(within, schedule.wait)
-    return begin if schedule.action(begin) != NONE else sys.maxsize
 
 
 def _wait_for_all_ranks() -> None:

@@ -25,6 +25,13 @@ _FORWARD = ("forward_pass", "forward")
 _BACKWARD = ("backward_pass", "backward")
 _SYNCHRONIZATION = ("synchronization",)
 
+#: Limits of the remarks, as shares of the sum of all sections: those of the findings, with their
+#: origin.  Forward is unusual above twice the lower end of its usual share.
+DATA_EFFICIENT, DATA_BOTTLENECK = (line("data-share", grade) for grade in ("warning", "critical"))
+BACKWARD_TO_FORWARD = line("backward-to-forward", "warning")
+FORWARD_SHARE = 2 * USUAL["forward"].low
+SYNCHRONIZATION_SHARE = line("all-reduce-share", "warning")
+
 NOTHING = '(no section was recorded: wrap code in "with fastprof.profile_section(name):")'
 
 
@@ -42,23 +49,6 @@ class Timing:
     def avg_s(self) -> float:
         """Mean duration of an entry."""
         return self.total_s / self.count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsightLimits:
-    """Limits for the remarks of the final report; shares are of the sum of all sections.
-
-    The defaults are the limits of the findings (:mod:`fastprof.findings.thresholds`, with their
-    origin): data loading is efficient below 15 % and a bottleneck above 30 %, backward is unusual
-    above 3 times forward, forward above twice the lower end of its usual 30 to 40 %,
-    synchronization above the 15 % of all-reduce.
-    """
-
-    data_efficient: float = line("data-share", "warning")
-    data_bottleneck: float = line("data-share", "critical")
-    backward_to_forward: float = line("backward-to-forward", "warning")
-    forward_share: float = 2 * USUAL["forward"].low
-    synchronization_share: float = line("all-reduce-share", "warning")
 
 
 def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:
@@ -96,10 +86,10 @@ def periodic_report(rows: Sequence[Timing], step: int) -> str:
     return _report(f"=== Profiling Report (Step {step}) ===", rows)
 
 
-def final_report(rows: Sequence[Timing], steps: int, limits: InsightLimits | None = None) -> str:
+def final_report(rows: Sequence[Timing], steps: int) -> str:
     """Return the report at the end of a run of ``steps`` steps, with insights."""
     text = _report(f"=== Final Profiling Summary ({plural(steps, 'step')}) ===", rows)
-    lines = [f"- {line}" for line in insights(rows, limits or InsightLimits())]
+    lines = [f"- {line}" for line in insights(rows)]
     return text + "\n".join(["", "Performance Insights:", *lines]) + "\n"
 
 
@@ -123,7 +113,7 @@ def _report(title: str, rows: Sequence[Timing]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
+def insights(rows: Sequence[Timing]) -> list[str]:
     """Return remarks on ``rows``; leave out those whose section is missing."""
     if not rows:
         return []
@@ -132,10 +122,10 @@ def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
     lines = [f"Slowest component: {printable(slowest.name)} ({slowest.avg_s:.4f}s avg)"]
     data = _named(rows, _DATA)
     if data:
-        lines.append(_data_insight(_total(data) / whole if whole else 0.0, limits))
+        lines.append(_data_insight(_total(data) / whole if whole else 0.0))
     forward, backward = _named(rows, _FORWARD), _named(rows, _BACKWARD)
     # Without a backward for comparison, a large forward has no meaning.
-    if forward and backward and _total(forward) > limits.forward_share * whole:
+    if forward and backward and _total(forward) > FORWARD_SHARE * whole:
         lines.append(
             f"Forward pass takes {_percent(_total(forward), whole):.1f}% of total time: "
             "consider distillation, quantization, a smaller architecture, mixed precision "
@@ -143,13 +133,13 @@ def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
         )
     if forward and backward:
         ratio = _average(backward) / _average(forward) if _average(forward) else 0.0
-        if ratio > limits.backward_to_forward:
+        if ratio > BACKWARD_TO_FORWARD:
             lines.append(
                 f"Backward pass takes {ratio:.1f}x the forward pass (usually roughly equal): "
                 "check for a memory bottleneck or gradient accumulation"
             )
     waiting = _named(rows, _SYNCHRONIZATION)
-    if waiting and whole and _total(waiting) > limits.synchronization_share * whole:
+    if waiting and whole and _total(waiting) > SYNCHRONIZATION_SHARE * whole:
         lines.append(
             f"Synchronization takes {_percent(_total(waiting), whole):.1f}% of total time: "
             "check the network between the processes"
@@ -157,12 +147,12 @@ def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
     return lines
 
 
-def _data_insight(share: float, limits: InsightLimits) -> str:
+def _data_insight(share: float) -> str:
     percent = f"{100 * share:.1f}%"
-    if share < limits.data_efficient:
+    if share < DATA_EFFICIENT:
         return f"Data loading appears efficient ({percent} of total time)"
     fix = "raise num_workers, use faster storage or do less preprocessing"
-    if share <= limits.data_bottleneck:
+    if share <= DATA_BOTTLENECK:
         return f"Warning: data loading takes {percent} of total time: {fix}"
     return f"Warning: data loading is a bottleneck ({percent} of total time): {fix}"
 

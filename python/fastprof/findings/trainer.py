@@ -1,0 +1,71 @@
+"""The trainer and the optimizers of a run, told by its functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastprof.report.model import Report
+from fastprof.snapshot import Key
+
+FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
+
+#: The files of torch's optimizers, and the prefixes of the functions that update parameters.
+_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
+_MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Classes of torch's optimizers that stepped, and their modes: fused, foreach, single."""
+
+    classes: tuple[str, ...]
+    modes: frozenset[str]
+
+
+def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
+    """Return the optimizers of torch's that stepped.
+
+    Args:
+        stepped: the functions in the steps of optimizers.
+        keys: all functions of the run.
+    """
+    classes: set[str] = set()
+    modes: set[str] = set()
+    for key in stepped:
+        at = _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+        if key.kind != "python" or at is None:
+            continue
+        name, _, method = key.qualname.rpartition(".")
+        if method == "step" and name:
+            classes.add(name)
+        modes.update(mode for prefix, mode in _MODES.items() if key.name.startswith(prefix))
+    known = {
+        name
+        for key in keys
+        if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+        for name in (key.qualname.partition(".")[0],)
+    }
+    if "Adam" in classes and "AdamW" in known:  # AdamW is an Adam and inherits its step
+        classes.add("AdamW")
+        # An AdamW's __init__ calls Adam's, so __init__ alone proves no Adam.
+        classes.discard("Adam")
+    return Optimizer(tuple(sorted(classes)), frozenset(modes))
+
+
+def framework_of(report: Report) -> str:
+    """Return the trainer: torch, lightning, transformers or accelerate."""
+    told = report.meta.get("framework")
+    if told in FRAMEWORKS:
+        return str(told)
+    files = {row.file.replace("\\", "/") for row in report.functions}
+    for name, part in (
+        ("lightning", "/lightning/pytorch/trainer/"),
+        ("lightning", "/pytorch_lightning/trainer/"),
+        ("transformers", "/transformers/trainer.py"),
+        ("accelerate", "/accelerate/accelerator.py"),
+    ):
+        if any(part in file for file in files):
+            return name
+    return "torch"

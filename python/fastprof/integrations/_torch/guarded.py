@@ -1,0 +1,107 @@
+"""Replaces torch's functions for a run: a failing hook is switched off, all are removed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastprof.session.own_time import clock
+from fastprof.session.patching.wrapping import After, Before, wrap
+
+if TYPE_CHECKING:
+    from fastprof.integrations._torch.phases import Phases
+
+Fail = Callable[[str, BaseException], None]
+
+
+class Guarded:
+    """Hooks that never raise, and their removal.
+
+    Args:
+        phases: the phases that the hooks drive.
+        fail: called with a description of the failure and the exception.
+    """
+
+    def __init__(self, phases: Phases, fail: Fail) -> None:
+        self._phases = phases
+        self._fail = fail
+        self._own = phases.own_time
+        self._undo: list[Callable[[], object]] = []
+        self._off: set[str] = set()
+
+    def remove_later(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when the hooks are removed."""
+        self._undo.append(action)
+
+    def uninstall(self) -> None:
+        """Remove the hooks, the last one first."""
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as error:  # the others must still be removed
+                self._fail("a hook could not be removed", error)
+
+    # -- guarding
+
+    def _part(self, part: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Return ``action(*args)``; an exception switches ``part`` off."""
+        if part in self._off:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training
+            self._switch_off(part, error)
+        return None
+
+    def _switch_off(self, part: str, error: BaseException) -> None:
+        self._off.add(part)
+        self._fail(f"the automatic sections of {part} were switched off", error)
+        if part == "checkpoint":
+            self._phases.run.leave_phase("checkpoint")
+        elif part in ("data", "evaluation"):
+            self._phases.hand_back()  # no event will report its end
+
+    # Code that runs in every step repeats _part() to save the call.
+
+    def _replace(
+        self, part: str, owner: Any, name: str, before: Before | None, after: After
+    ) -> None:
+        """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
+        original = getattr(owner, name)
+
+        off, switch_off, own = self._off, self._switch_off, self._own
+
+        def guarded_before(args: Any, kwargs: Any) -> None:
+            if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
+                try:
+                    before(args, kwargs)  # type: ignore[misc]
+                except Exception as error:
+                    switch_off(part, error)
+                own.took(began, ns, apart_ns)
+
+        def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
+            if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
+                try:
+                    after(args, kwargs, result)
+                except Exception as error:
+                    switch_off(part, error)
+                own.took(began, ns, apart_ns)
+
+        self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
+
+    def _put(self, owner: Any, name: str, new: Any) -> None:
+        inherited, original = name not in vars(owner), getattr(owner, name)
+        setattr(owner, name, new)
+
+        def undo() -> None:
+            # Do not overwrite foreign functions that were set since.
+            if vars(owner).get(name) is not new:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        self._undo.append(undo)

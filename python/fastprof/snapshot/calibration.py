@@ -1,0 +1,63 @@
+"""The hook's own cost per kind of event, as measured beside a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from fastprof.snapshot.codec import Else, Later, Like, Record, Row
+from fastprof.snapshot.kinds import Number
+
+#: No hooked event costs a second; a larger cost would make every time 0.
+_CostNs = Annotated[float, Number(0, 1e9)]
+
+
+@dataclass(frozen=True, slots=True)
+class EventCost(Row):
+    """Cost of one hooked event pair in ns: inside the callee's interval, and outside it."""
+
+    inside_ns: _CostNs
+    outside_ns: _CostNs
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration(Record):
+    """The hook's own cost on this machine and interpreter, per event kind."""
+
+    python: EventCost
+    resume: EventCost
+    c: EventCost
+    #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it costs extra
+    #: under some hooks.
+    method: EventCost
+    #: A Python function called by C code, an operator or an attribute instead of a call
+    #: instruction: sys.monitoring announces it once, other calls twice.
+    implicit: Annotated[EventCost, Like("python")]
+    #: A called type, or another callable object.
+    constructor: Annotated[EventCost, Like("c")]
+    #: An ``__init__`` in Python, called by a constructor.  Without the hook the interpreter has a
+    #: fast path for both.
+    init: Annotated[EventCost, Like("python")]
+    #: A Python function called with keywords, or one that takes any: the interpreter has no fast
+    #: path into it that the hook could disable.
+    general: Annotated[EventCost, Like("python")]
+    #: A Python function called as ``f(*args, **kwargs)``.
+    unpacked: Annotated[EventCost, Like("python")]
+    #: A C function called with keywords, or one that takes a tuple of arguments.
+    c_general: Annotated[EventCost, Like("c")]
+    #: A generator resumed by C code (``sum``, ``list``), not by a loop.
+    fed: Annotated[EventCost, Like("resume")]
+    #: Calling a generator function or a coroutine function, all of it outside: its code begins
+    #: later, as a resume.
+    made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    #: The extra cost of a function's first and last calls, all of it outside: with consecutive
+    #: events, nothing overlaps.
+    nested: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    #: ``str(x)``, for which some versions have a special path.
+    text: Annotated[EventCost, Like("constructor")]
+    #: Factor by which bytecode is slower while the hook is on, without calls.
+    slowdown: Later[Annotated[float, Number(1, 100)]] = 1.0
+
+    def costs(self) -> dict[str, EventCost]:
+        """Return the costs by kind."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "slowdown"}
