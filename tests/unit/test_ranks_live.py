@@ -7,10 +7,14 @@ from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
+from fastprof.report.ranks import RankRow
 from fastprof.report.ranks_live import Judge
+from fastprof.report.ranks_live_between import BetweenNow
+from fastprof.report.ranks_row import Between, RankRun
 from fastprof.report.ranks_window import (
     RankDetail,
     RankWindow,
+    Request,
     block_size,
     decode,
     encode,
@@ -109,6 +113,10 @@ class Job:
         return encode(RankWindow(**fields))
 
     def detail(self, rank, request):
+        if request.phase:
+            assert (request.phase, request.ranks) == ("checkpoint", (rank,))
+            rows = (("save", "train.py", 30, 8000, {"torch.save": 7900}), ("f", "a.py", 1, 9, {}))
+            return encode_detail(RankDetail(JOB, rank, request.number, rows))
         late = self.late(rank, request.last - 1)
         decode_us = round((OWN_MS["data"] + late) * 1000)
         functions = (
@@ -206,9 +214,10 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     job.value = of
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
+    assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
     assert "takes it 8.00 ms per step in the mean; this costs the job up to 15." in line
     assert job.judge.job_now(job.now).verdict.startswith(
-        f"No rank is late in its steps. {line[:80]}"
+        f"No rank is late in its steps. {line.split(';')[0]}"
     )
     metrics = job.judge.metrics
     assert metrics["profile/ranks/late_rank"] == 0.0
@@ -218,6 +227,27 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     more = job.run(4)
     assert len(more) == 2
     assert " it 16.0 ms" in more[1]
+
+
+def test_work_between_steps_is_told_without_a_function_if_there_is_no_answer():
+    judge = BetweenNow()
+    runs = [between_run(0, 45.0, 160.0), between_run(1, 53.0, 0.0), between_run(2, 53.0, 0.0)]
+    assert judge.look(runs) is None
+    work = judge.look(runs)
+    judge.ask(work, Request(JOB, 1, 0, 9, (0,), "checkpoint"), 100.0)
+    assert (judge.look(runs), judge.explain(104.0)) == (None, [])
+    (line,) = judge.explain(105.0)
+    assert ": writing checkpoints takes it 8.00 ms per step" in line
+    assert (judge.request, judge.look(runs)) == (None, None)
+    assert judge.text(runs) == line
+
+
+def between_run(rank, step_ms, between_ms):
+    row = RankRow(
+        rank, 3, None, "", 20, 0, step_ms, None, None, (), (), None, None, None, None, None, None,
+        (),
+    )  # fmt: skip
+    return RankRun(row, between={"checkpoint": Between(between_ms)} if between_ms else {})
 
 
 def test_a_checkpoint_for_which_nobody_waits_is_not_told():

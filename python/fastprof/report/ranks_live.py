@@ -10,25 +10,24 @@ judge reports a verdict once: when it begins, changes or ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import LateStep, Straggler, WorkBetweenSteps, named
-from fastprof.report.ranks_between import work_between_steps
+from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_heard import ASKED, HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
+from fastprof.report.ranks_live_between import BetweenNow
+from fastprof.report.ranks_live_compared import STRICT, Compared
 from fastprof.report.ranks_live_stalls import Stalls
-from fastprof.report.ranks_live_text import between_text, late_rank, late_text, ordinal
+from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
 from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
-#: By chance, one in this many windows of equal ranks has a late rank.
-STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
 #: How long to wait for the functions of a late rank.
@@ -56,22 +55,6 @@ class _Late:
     also: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The result for one window of ``runs``.
-
-    ``late`` are the late ranks, the latest first, each with its verdict; for the ``sure`` ones
-    one window is enough.  ``verdict`` is the verdict on the latest rank, or that no rank is
-    late; None: no rank is nearly late.  ``hangs`` are single blocks.
-    """
-
-    runs: list[RankRun]
-    verdict: Verdict | None = None
-    late: Mapping[int, Verdict] = field(default_factory=dict)
-    sure: frozenset[int] = frozenset()
-    hangs: Sequence[LateStep] = ()
-
-
 class Judge(HeardRanks):
     """Reads the windows of ranks and reports late ranks.
 
@@ -88,11 +71,7 @@ class Judge(HeardRanks):
         self._judged_to = -1
         #: Number of the last request; requests of an earlier run have smaller numbers.
         self._number = time.time_ns() // 1_000_000
-        #: Reported work of ranks between steps while others waited, by rank and phase.
-        self._between: dict[tuple[int, str], WorkBetweenSteps] = {}
-        self._waited = 0  # number of windows in a row in which others waited
-        #: The work for which others wait now.
-        self._work: WorkBetweenSteps | None = None
+        self._between = BetweenNow()
         #: Past delays, with their first and last steps.
         self._episodes: list[tuple[Straggler, int, int]] = []
         self._stalls = Stalls()
@@ -106,22 +85,26 @@ class Judge(HeardRanks):
 
     def tell(self, rank: int, data: bytes) -> None:
         """Take a rank's answer to :meth:`request`."""
-        late = self._asked()
-        if late is None or late.request is None:
+        asked = self.request()
+        if asked is None:
             return
         try:
             detail = decode_detail(data)
         except ValueError:
             self.ignored["damaged, or of another version of fastprof"] += 1
             return
-        asked = late.request
-        if (detail.job, detail.rank, detail.number) == (self._job, rank, asked.number):
+        if (detail.job, detail.rank, detail.number) != (self._job, rank, asked.number):
+            return
+        late = self._asked()
+        if late is not None:
             late.details[rank] = detail
+        elif rank in asked.ranks:
+            self._between.tell(detail)
 
     def request(self) -> Request | None:
         """Return the current request to ranks; None: no request."""
         late = self._asked()
-        return None if late is None else late.request
+        return self._between.request if late is None else late.request
 
     def _asked(self) -> _Late | None:
         """Return the verdict whose functions were requested, at most one."""
@@ -139,7 +122,7 @@ class Judge(HeardRanks):
                 self._judged_to = end
                 self.judged += 1
                 said += self._decide(found, live, end, now)
-        said += self._explain(now)
+        said += [*self._explain(now), *self._between.explain(now)]
         self.lines = [*self.lines, *said][-_LINES:]
         return said
 
@@ -153,8 +136,9 @@ class Judge(HeardRanks):
             (late.wait_ms, late.late_share, late.rank)
             for late in (known.straggler for known in self._lates.values() if known.told)
         ]
-        if self._work is not None:
-            waits.append((self._work.wait_ms, self._work.share, self._work.rank))
+        work = self._between.work
+        if work is not None:
+            waits.append((work.wait_ms, work.share, work.rank))
         wait_ms, share, rank = max(waits, default=(0.0, 0.0, -1))
         return {
             "profile/ranks/late_rank": float(rank),
@@ -194,10 +178,11 @@ class Judge(HeardRanks):
         if found is None:
             return None, unknown
         verdict = found.verdict
-        work = work_between_steps(found.runs)
-        waits = "" if work is None else f" {between_text(work)}"
+        work = self._between.text(found.runs)
+        waits = f" {work}" if work else ""
+        nobody = f"No rank is late{' in its steps' if work else ''}"
         if verdict is None:
-            return None, f"No rank is late{' in its steps' if work else ''}.{waits}"
+            return None, f"{nobody}.{waits}"
         late = verdict.straggler
         if late is not None and late.rank in found.sure:
             began = since(self._history(found.runs), late, verdict.signal)
@@ -205,7 +190,7 @@ class Judge(HeardRanks):
         if late is not None or verdict.seen_from_ms is None:
             return None, unknown
         seen = duration(verdict.seen_from_ms)
-        return None, f"No rank is late: {seen} per step would have been seen.{waits}"
+        return None, f"{nobody}: {seen} per step would have been seen.{waits}"
 
     def _due(self, now: float) -> tuple[list[int], int]:
         """Return the ranks to compare, and the step before which to compare them; -1: no step."""
@@ -255,7 +240,7 @@ class Judge(HeardRanks):
         return Compared(runs, first, ordered, frozenset(sure), hangs)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
-        said = [*self._once(found), *self._say_between(found)]
+        said = self._once(found)
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
@@ -275,6 +260,11 @@ class Judge(HeardRanks):
                 said += self._finish(known)
                 del self._lates[rank]
         self._begin(found, live, end, now)
+        work = self._between.look(found.runs)
+        if work is not None and self.request() is None:
+            self._number += 1
+            request = Request(self._job, self._number, 0, end, (work.rank,), work.phase)
+            self._between.ask(work, request, now)
         return said
 
     def _begin(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
@@ -284,7 +274,7 @@ class Judge(HeardRanks):
             always = frozenset.intersection(*self._suspects)
         told = self._lates.keys() | {rank for of in self._lates.values() for rank in of.also}
         new = [rank for rank in found.late if rank in found.sure | always and rank not in told]
-        if not new or self._asked() is not None or len(self._lates) >= ASKED:
+        if not new or self.request() is not None or len(self._lates) >= ASKED:
             return
         verdict = found.late[new[0]]
         late = verdict.straggler_of(new[0])
@@ -309,7 +299,7 @@ class Judge(HeardRanks):
         changed = late.section != before.section or not 1 / _CHANGE < factor < _CHANGE
         # A window in which it changes mixes both.
         known.changes = known.changes + 1 if changed else 0
-        if known.changes > _MISSES and self._asked() is None:
+        if known.changes > _MISSES and self.request() is None:
             known.changes = 0
             self._ask(known, live, now)
 
@@ -362,19 +352,6 @@ class Judge(HeardRanks):
     def _once(self, found: Compared) -> list[str]:
         newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
         return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
-
-    def _say_between(self, found: Compared) -> list[str]:
-        """Report once that others wait for work between steps; again if it has doubled."""
-        work = work_between_steps(found.runs)
-        self._waited = 0 if work is None else self._waited + 1
-        self._work = work if self._waited >= _MISSES else None
-        if work is None or self._work is None:
-            return []
-        before = self._between.get((work.rank, work.phase))
-        if before is not None and work.wait_ms < _CHANGE * before.wait_ms:
-            return []
-        self._between[work.rank, work.phase] = work
-        return [between_text(work)]
 
     def _size_of(self, rank: int) -> int:
         return self._ranks[rank].size if rank in self._ranks else 1
