@@ -229,6 +229,41 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     assert " it 16.0 ms" in more[1]
 
 
+@pytest.mark.parametrize(("world", "seed"), [(2, 1), (4, 2), (4, 3), (8, 4)])
+def test_a_delay_of_5_percent_in_30_percent_of_noise_is_told_within_two_minutes(world, seed):
+    job = Job(world, late=on(1, 2.6, first=400, last=2800), noise=0.3, seed=seed)
+    while job.step < 400:
+        assert job.tick() == []
+    began = job.now
+    while not job.said and job.now < began + 120.0:
+        job.tick()
+    (line,) = job.said
+    assert line.startswith("Rank 1 (host n1) is late by ")
+    assert ": data, decode (dataset.py:31) +2.60 ms; " in line
+    while job.step < 2800:
+        assert job.tick() == []
+    job.run(24)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step 2")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_pauses_now_and_then_are_told_as_a_late_rank(seed):
+    job = Job(4, late=lambda r, step: 150.0 if r == 1 and step % 20 == 19 else 0.0, seed=seed)
+    (line,) = job.run(36)
+    assert line.startswith("Rank 1 (host n1) is late by 7.")
+
+
+def test_a_delay_that_is_over_is_not_told():
+    for seed in range(4):
+        job = Job(4, late=on(1, 2.6, first=400, last=900), noise=0.3, seed=seed)
+        while job.step < 900:
+            job.tick()
+        said = len(job.said)
+        job.run(20)
+        assert all("not late any more" in line for line in job.said[said:])
+
+
 def test_work_between_steps_is_told_without_a_function_if_there_is_no_answer():
     judge = BetweenNow()
     runs = [between_run(0, 45.0, 160.0), between_run(1, 53.0, 0.0), between_run(2, 53.0, 0.0)]

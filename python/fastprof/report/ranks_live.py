@@ -35,6 +35,15 @@ _DETAIL_S = 5.0
 #: A verdict has changed if the lateness has changed by this factor.
 _CHANGE = 2.0
 _LINES = 50
+#: A minute is judged after every so many windows, in blocks that are so many times as long; by
+#: chance, one in this many minutes of equal ranks has a late rank.
+_MINUTE_EVERY = 4
+_LONGER = 4
+MINUTE_S = 60.0
+MINUTE_BLOCKS = 12
+MINUTE_ALARMS = 10_000.0
+#: A delay that only a minute shows is over after so many windows in a row without it.
+_SLOW_MISSES = 6
 _EVER = 1 << 62
 
 
@@ -53,6 +62,8 @@ class _Late:
     last: int = 0
     #: Ranks that were named beside it, and have been late since.
     also: frozenset[int] = frozenset()
+    #: Only the last minute shows it, not yet a single window.
+    slow: bool = False
 
 
 class Judge(HeardRanks):
@@ -209,6 +220,25 @@ class Judge(HeardRanks):
         """Compare ranks in the window before step ``end``; None: too few blocks have arrived."""
         size = max(self._ranks[rank].size for rank in live)
         starts = window_starts(self._ranks[live[0]], size, end)
+        return self._compare_in(live, size, starts, STRICT)
+
+    def _compare_minute(self, live: Sequence[int], end: int) -> Compared | None:
+        """Compare ranks in the last minute before step ``end``, in longer blocks of steps.
+
+        It shows a delay that is small beside the noise of a window, and one in few steps.
+        """
+        size = _LONGER * max(self._ranks[rank].size for rank in live)
+        over = max((last for *_, last in self._episodes), default=0)
+        starts = window_starts(self._ranks[live[0]], size, end, MINUTE_S)
+        starts = [start for start in starts if start >= over]
+        if len(starts) < MINUTE_BLOCKS:
+            return None
+        return self._compare_in(live, size, starts, MINUTE_ALARMS)
+
+    def _compare_in(
+        self, live: Sequence[int], size: int, starts: Sequence[int], strict: float
+    ) -> Compared | None:
+        """Compare ranks in some blocks of steps; ``strict``: odds of a false alarm in a test."""
         if len(starts) < MIN_BLOCKS:
             return None
         made = (run_in_blocks(self._ranks[rank], size, starts) for rank in live)
@@ -222,7 +252,7 @@ class Judge(HeardRanks):
             members = [runs[i] for i in group]
             if not may_be_late(members):
                 continue
-            verdict = by_steps(members, STRICT)
+            verdict = by_steps(members, strict)
             hangs += verdict.hangs
             sure |= verdict.late_ms.keys()
             if verdict.late_ms:
@@ -244,9 +274,13 @@ class Judge(HeardRanks):
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
-            if rank in found.late:
+            late = found.late[rank].straggler_of(rank) if rank in found.late else None
+            # If only a minute shows the delay, a window shows it too large or too small.
+            if late is not None and known.slow and rank in found.sure:
+                known.slow = late.late_ms < _CHANGE * known.straggler.late_ms
+            if late is not None and not known.slow:
                 known.misses, known.last = 0, end
-                self._update(known, found.late[rank].straggler_of(rank), live, now)
+                self._update(known, late, live, now)
                 continue
             ms = mean_late(found.runs, rank, known.straggler.signal)
             if ms is None:  # it is silent, or has ended
@@ -256,10 +290,13 @@ class Judge(HeardRanks):
                 known.misses, known.last = 0, end
                 continue
             known.misses += 1
-            if known.misses >= _MISSES:
+            slow = known.slow or _cannot_tell(found, known.straggler.late_ms)
+            if known.misses >= (_SLOW_MISSES if slow else _MISSES):
                 said += self._finish(known)
                 del self._lates[rank]
         self._begin(found, live, end, now)
+        if self.judged % _MINUTE_EVERY == 0 and self.request() is None:
+            self._begin_slow(found, live, end, now)
         work = self._between.look(found.runs)
         if work is not None and self.request() is None:
             self._number += 1
@@ -276,11 +313,31 @@ class Judge(HeardRanks):
         new = [rank for rank in found.late if rank in found.sure | always and rank not in told]
         if not new or self.request() is not None or len(self._lates) >= ASKED:
             return
-        verdict = found.late[new[0]]
-        late = verdict.straggler_of(new[0])
-        first = since(self._history(found.runs), late, verdict.signal)
+        late = found.late[new[0]].straggler_of(new[0])
+        self._open(_Late(late, 0, last=end), found, live, now)
+
+    def _begin_slow(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
+        """Begin a verdict on the rank that was latest in the last minute, if it still is late."""
+        minute = self._compare_minute(live, end)
+        if minute is None:
+            return
+        for rank in minute.late:
+            late = minute.late[rank].straggler_of(rank)
+            ms = mean_late(found.runs, rank, late.signal)
+            if rank not in minute.sure or late.period is not None:
+                continue  # it may be over
+            if rank in self._lates or ms is None or ms < late.late_ms / 2:
+                continue
+            if len(self._lates) < ASKED:
+                self._open(_Late(late, 0, last=end, slow=True), minute, live, now)
+            return
+
+    def _open(self, known: _Late, found: Compared, live: Sequence[int], now: float) -> None:
+        late = known.straggler
+        signal = found.late[late.rank].signal
+        known.since = since(self._history(found.runs), late, signal)
         self.begun += 1
-        self._lates[late.rank] = known = _Late(late, first, last=end)
+        self._lates[late.rank] = known
         self._ask(known, live, now)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
@@ -372,6 +429,14 @@ class Judge(HeardRanks):
 def _order(known: _Late) -> tuple[bool, float]:
     """Sort key: reported verdicts first, the latest rank first among them."""
     return known.told is None, -(known.told or known.straggler).late_ms
+
+
+def _cannot_tell(found: Compared, late_ms: float) -> bool:
+    """Return whether a delay would not have been seen in this window, because of its noise."""
+    verdict = found.verdict
+    if verdict is None or verdict.straggler is not None:
+        return False
+    return verdict.seen_from_ms is None or verdict.seen_from_ms > late_ms
 
 
 def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:

@@ -113,6 +113,10 @@ class GroupJudge(Judge):
         runs = [run_in_blocks(self._ranks[rank], size, starts) for rank in live]
         return compare_with_all(self._group, [run for run in runs if run], signal, starts, size)
 
+    def _compare_minute(self, live: Sequence[int], end: int) -> Compared | None:
+        """Return None: the windows of single ranks are those of the latest ranks only."""
+        return None
+
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Return the runs unchanged: the median rank has only this window."""
         return list(runs)
