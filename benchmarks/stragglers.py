@@ -61,7 +61,7 @@ CAUSES = {
     "lengths": ("forward", "Slow.forward"),
     # The late rank kills itself, or hangs and is ended with SIGTERM, in the middle of the job.
     "killed": ("", ""),
-    "hung": ("", ""),
+    "hung": ("", "Data.__getitem__"),
 }
 #: Causes in which all ranks are alike.
 HEALTHY = ("healthy", "jitter")
@@ -301,7 +301,11 @@ def judge(case: Case, report: RankReport) -> list[str]:
     if case.cause == "killed":
         return [] if late is None and report.missing == (case.ranks - 1,) else ["miss"]
     if case.cause == "hung":
-        return [] if late is None and "hung" in " ".join(report.notes) else ["miss"]
+        hung = f"rank {case.ranks - 1}"
+        told = [note for note in report.notes if "a job that hung" in note]
+        if late is not None or not told or hung not in told[0]:
+            return ["miss"]
+        return [] if f" in {CAUSES[case.cause][1]} (" in told[0] else ["function"]
     if case.cause == "turns":
         found = {period.rank for period in report.periods}
         return [] if found == set(range(min(4, case.ranks))) else [_missed(case, report)]
