@@ -1,13 +1,18 @@
 """Tests whether ``fastprof merge`` names the late rank and the cause in real jobs.
 
-    python benchmarks/stragglers.py [--ranks 2 4] [--percent 5 10 25] [--cause data ...]
-                                    [--healthy 4] [--steps 100] [--keep DIR]
+    python benchmarks/stragglers.py [--ranks 2 4] [--percent 2 5 10 25 50] [--cause data ...]
+                                    [--healthy 4] [--jitter 2] [--steps 100] [--keep DIR]
+                                    [--save FILE] [--table FILE]
 
 Each job is ``torchrun`` with gloo; its work is sleeping, so that a few ranks need few CPUs.  In
-most jobs one rank sleeps longer at one place, by a given percentage of a step.  The table has a row
-per job; below it are the numbers of misses (a planted delay that was not reported, or for another
-rank), wrong sections and functions, and false alarms (a rank reported late although all are alike).
-The exit status is 1 if there is any.
+most jobs one rank sleeps longer at one place, by a given percentage of a step.  There is a row
+per job, then a table with a row per cause: misses (a planted delay that was not reported, or for
+another rank), wrong sections, functions and steps, and false alarms (a rank reported late although
+all are alike; ``jitter``: sequences of different lengths).  The exit status is 1 if there is any.
+``unknown`` is a miss for which the report says that it could not have seen such a delay.
+
+``--save FILE`` adds each row to a file, and ``--table FILE`` prints the saved rows without running
+a job, so that you can split a long measurement.
 
 A new cause is an entry of ``CAUSES`` and a call of ``planted`` in ``JOB``.
 """
@@ -15,11 +20,16 @@ A new cause is an entry of ``CAUSES`` and a call of ``planted`` in ``JOB``.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fastprof import RankReport, merge
@@ -43,13 +53,28 @@ CAUSES = {
     "checkpoint": ("checkpoint", "SlowFile.write"),
     # Another process computes on this rank's CPU; the percentage has no effect.
     "stolen": ("forward", "Slow.forward"),
+    # A collection in each step; torch's and fastprof's objects alone take longer than 2 ms.
+    "gc": ("(unaccounted)", "collect"),
+    # Each rank is late in its own quarter of the steps.
+    "turns": ("data", "Data.__getitem__"),
+    # Sequences of all ranks are 0.5 to 1.5 times as long as usual; those of one rank are longer.
+    "lengths": ("forward", "Slow.forward"),
+    # The late rank kills itself, or hangs and is ended with SIGTERM, in the middle of the job.
+    "killed": ("", ""),
+    "hung": ("", "Data.__getitem__"),
 }
+#: Causes in which all ranks are alike.
+HEALTHY = ("healthy", "jitter")
+#: Causes that take a fixed time: one percentage is enough.
+FIXED = ("stolen", "killed", "hung")
+#: A job that hangs is ended after so many seconds.
+_HANGS_S = 40.0
 
 #: ms of a step.
 STEP = 40.0
 
 JOB = '''
-import contextlib, gc, io, os, signal, subprocess, sys, time
+import gc, io, os, random, signal, subprocess, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -98,11 +123,11 @@ class Slow(torch.autograd.Function):
             while time.thread_time() < began + 0.012:
                 pass
         else:
-            time.sleep(0.012 + planted("forward", "groups", "no_sync"))
+            time.sleep(0.012 * length(done) + planted("forward", "groups", "no_sync", "lengths"))
         return x.clone()
     @staticmethod
     def backward(ctx, grad):
-        time.sleep(0.012 + planted("backward", "fsdp"))
+        time.sleep(0.012 * length(done) + planted("backward", "fsdp"))
         return grad
 
 
@@ -120,6 +145,13 @@ def step_hook(optimizer, args, kwargs):
 
 def log(step):
     time.sleep(0.002 + planted("logging"))
+
+
+def length(step):
+    """Return by which factor this rank's sequences are longer than usual."""
+    if cause not in ("lengths", "jitter"):
+        return 1.0
+    return random.Random(step * world + rank).uniform(0.5, 1.5)
 
 
 kept = []
@@ -199,15 +231,29 @@ dist.destroy_process_group()
 
 @dataclass(frozen=True)
 class Case:
-    """One job; ``cause`` None: all ranks are alike."""
+    """One job; in the causes of ``HEALTHY`` all ranks are alike."""
 
-    cause: str | None
+    cause: str
     percent: float
     ranks: int
 
     @property
     def name(self) -> str:
-        return f"{self.cause or 'healthy'} {self.percent:g} % {self.ranks} ranks"
+        return f"{self.cause} {self.percent:g} % {self.ranks} ranks"
+
+
+@dataclass
+class Row:
+    """The result of one job; ``wrong`` lists errors, see :func:`judge`."""
+
+    cause: str
+    percent: float
+    ranks: int
+    told: str
+    late_ms: float | None
+    where: str
+    function: str
+    wrong: list[str]
 
 
 def run(case: Case, steps: int, folder: Path) -> RankReport:
@@ -222,27 +268,47 @@ def run(case: Case, steps: int, folder: Path) -> RankReport:
     script = folder / "job.py"
     script.write_text(JOB)
     late = case.ranks - 1
+    turn = {"turns": steps // 4, "killed": steps // 2, "hung": steps // 2}.get(case.cause, 0)
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         f"--nproc-per-node={case.ranks}", "--no-python",
         sys.executable, "-m", "fastprof", "run", "-o", str(folder / "out"),
         str(script),
-        case.cause or "none", str(STEP * case.percent / 100), str(late), str(steps),
+        case.cause, str(STEP * case.percent / 100), str(late), str(steps), "0", str(turn),
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    made = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    if made.returncode:
-        raise RuntimeError(f"{case.name}: {made.stdout[-2000:]}\n{made.stderr[-4000:]}")
+    job = subprocess.Popen(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = job.communicate(timeout=_HANGS_S if case.cause == "hung" else 600)
+    except subprocess.TimeoutExpired:
+        job.send_signal(signal.SIGTERM)  # torchrun ends its ranks in the same way
+        out, err = job.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    if job.returncode and case.cause not in ("killed", "hung"):
+        raise RuntimeError(f"{case.name}: {out[-2000:]}\n{err[-4000:]}")
     return merge([folder / "out"])
 
 
 def judge(case: Case, report: RankReport) -> list[str]:
-    """Return the errors: ``miss``, ``section``, ``function``, ``window``, ``false alarm``."""
+    """Return errors: ``miss``, ``unknown``, ``section``, ``function``, ``steps``, ``alarm``."""
     late, between = report.straggler, report.between
-    if case.cause is None:
-        return [] if late is None and between is None else ["false alarm"]
+    if case.cause in HEALTHY:
+        return [] if late is None and between is None and not report.periods else ["alarm"]
+    if case.cause == "killed":
+        return [] if late is None and report.missing == (case.ranks - 1,) else ["miss"]
+    if case.cause == "hung":
+        hung = f"rank {case.ranks - 1}"
+        told = [note for note in report.notes if "a job that hung" in note]
+        if late is not None or not told or hung not in told[0]:
+            return ["miss"]
+        return [] if f" in {CAUSES[case.cause][1]} (" in told[0] else ["function"]
+    if case.cause == "turns":
+        found = {period.rank for period in report.periods}
+        return [] if found == set(range(min(4, case.ranks))) else [_missed(case, report)]
     if case.cause == "checkpoint":
         if late is not None or between is None or between.rank != case.ranks - 1:
             return ["miss"]
@@ -251,65 +317,113 @@ def judge(case: Case, report: RankReport) -> list[str]:
         named = between.function is not None and between.function.name == function
         return wrong if named else [*wrong, "function"]
     if late is None or late.rank != case.ranks - 1:
-        return ["miss"]
+        return [_missed(case, report)]
     section, function = CAUSES[case.cause]
     wrong = [] if late.section == section else ["section"]
     if not late.functions or late.functions[0].name != function:
         wrong.append("function")
     if (late.period is None) is (case.cause in ("window", "half")):
-        wrong.append("window")
+        wrong.append("steps")
     return wrong
 
 
+def _missed(case: Case, report: RankReport) -> str:
+    """Return ``unknown`` if the report says that it would not have seen this delay."""
+    seen = report.seen_from_ms
+    blind = report.straggler is None and (seen is None or seen > STEP * case.percent / 100)
+    return "unknown" if blind else "miss"
+
+
+def row_of(case: Case, report: RankReport) -> Row:
+    """Return what the report says on a job, and its errors."""
+    late = report.straggler
+    told = "nobody" if late is None else f"rank {late.rank}"
+    if late is None and report.seen_from_ms is None:
+        told = "unknown"
+    delay = None if late is None else late.late_ms
+    where = "" if late is None else late.section or "nowhere"
+    function = "" if late is None or not late.functions else late.functions[0].text
+    if late is None and (work := report.between) is not None:
+        told, where, delay = f"rank {work.rank}", work.phase, work.wait_ms
+        function = "" if work.function is None else work.function.text
+    if case.cause == "killed":
+        told = f"gone: {', '.join(map(str, report.missing)) or 'none'}"
+    return Row(
+        case.cause, case.percent, case.ranks, told, delay, where, function, judge(case, report)
+    )
+
+
+def show(row: Row) -> None:
+    """Print one job."""
+    name = Case(row.cause, row.percent, row.ranks).name
+    delay = "" if row.late_ms is None else f"{row.late_ms:.2f}"
+    planted = f"{STEP * row.percent / 100:.1f}"
+    print(f"{name:<24}{row.told:<10}{delay:>8}{planted:>6}  {row.where:<16}{row.function}"
+          f"{'   <- ' + ', '.join(row.wrong) if row.wrong else ''}", flush=True)  # fmt: skip
+
+
+#: Columns of the table: title, and the error that it counts.
+_ERRORS = {
+    "missed": "miss", "unknown": "unknown", "section": "section", "function": "function",
+    "steps": "steps", "alarms": "alarm",
+}  # fmt: skip
+
+
+def table(rows: Sequence[Row]) -> int:
+    """Print a row per cause and percentage with the numbers of errors; return the exit status."""
+    kinds = list(dict.fromkeys((row.cause, row.percent) for row in rows))
+    print(f"\n{'cause':<12}{'of a step':>10}{'jobs':>6}" + "".join(f"{t:>10}" for t in _ERRORS))
+    for cause, percent in sorted(kinds):
+        here = [row for row in rows if (row.cause, row.percent) == (cause, percent)]
+        size = "" if cause in (*FIXED, *HEALTHY) else f"{percent:g} %"
+        print(f"{cause:<12}{size:>10}{len(here):>6}" + _counted(here))
+    print(f"{'all':<12}{'':>10}{len(rows):>6}" + _counted(rows))
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    counts = Counter(what for row in rows for what in row.wrong)
+    return "".join(f"{counts[what] or '.':>10}" for what in _ERRORS.values())
+
+
 def main() -> int:
-    """Run the jobs and print the table."""
+    """Run the jobs and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--percent", type=float, nargs="+", default=[5, 10, 25])
     parser.add_argument("--cause", choices=sorted(CAUSES), nargs="*", default=sorted(CAUSES))
     parser.add_argument("--healthy", type=int, default=4, help="jobs without a late rank")
+    parser.add_argument("--jitter", type=int, default=0, help="the same, with random lengths")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--save", type=Path, help="add the rows to this file")
+    parser.add_argument("--table", type=Path, help="print the rows of this file")
     parser.add_argument(
         "--keep", type=Path, help="leave the files here, and judge those that are here already"
     )
     options = parser.parse_args()
+    if options.table is not None:
+        lines = options.table.read_text().splitlines()
+        return table([Row(**json.loads(line)) for line in lines])
     cases = [
         Case(cause, percent, ranks)
         for ranks in options.ranks
         for cause in options.cause
-        for percent in options.percent
+        for percent in (options.percent if cause not in FIXED else options.percent[:1])
     ]
-    cases += [Case(None, 0, options.ranks[i % len(options.ranks)]) for i in range(options.healthy)]
-    counts: dict[str, int] = {}
+    for cause, count in zip(HEALTHY, (options.healthy, options.jitter), strict=True):
+        ranks = options.ranks
+        cases += [Case(cause, 0, ranks[i % len(ranks)]) for i in range(count)]
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         root = options.keep or Path(temporary)
         print(f"{'job':<24}{'told':<10}{'late ms':>8}{'of':>6}  {'section':<16}function")
         for i, case in enumerate(cases):
-            report = run(case, options.steps, root / f"{i:03d}")
-            wrong = judge(case, report)
-            late = report.straggler
-            told = "nobody" if late is None else f"rank {late.rank}"
-            if late is None and report.seen_from_ms is None:
-                told = "unknown"
-            delay = "" if late is None else f"{late.late_ms:.2f}"
-            where = "" if late is None else late.section or "nowhere"
-            function = "" if late is None or not late.functions else late.functions[0].text
-            if late is None and (work := report.between) is not None:
-                told, where, delay = f"rank {work.rank}", work.phase, f"{work.wait_ms:.2f}"
-                function = "" if work.function is None else work.function.text
-            planted = f"{STEP * case.percent / 100:.1f}"
-            print(f"{case.name:<24}{told:<10}{delay:>8}{planted:>6}  {where:<16}{function}"
-                  f"{'   <- ' + ', '.join(wrong) if wrong else ''}", flush=True)  # fmt: skip
-            for what in wrong:
-                counts[what] = counts.get(what, 0) + 1
-    planted_jobs = sum(case.cause is not None for case in cases)
-    print(
-        f"{planted_jobs} jobs with a late rank: {counts.get('miss', 0)} missed, "
-        f"{counts.get('section', 0)} wrong sections, {counts.get('function', 0)} wrong functions, "
-        f"{counts.get('window', 0)} wrong windows; {len(cases) - planted_jobs} healthy jobs: "
-        f"{counts.get('false alarm', 0)} false alarms"
-    )
-    return 1 if counts else 0
+            rows.append(row_of(case, run(case, options.steps, root / f"{i:03d}")))
+            show(rows[-1])
+            if options.save is not None:
+                with options.save.open("a") as stream:
+                    stream.write(json.dumps(asdict(rows[-1])) + "\n")
+    return table(rows)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from stragglers import CAUSES, JOB, STEP
 #: Planted cause -> the section and the function that rank 0 must name; empty: none.
 LIVE = {
     **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer", "no_sync")},
-    **{name: CAUSES[name] for name in ("fsdp", "checkpoint", "stolen")},
+    **{name: CAUSES[name] for name in ("fsdp", "checkpoint", "stolen", "groups", "lengths")},
     "logging": ("code in no section", "log"),
     "gc": ("code in no section", "collect"),
     "part": ("data", "Data.__getitem__"),
@@ -56,7 +56,9 @@ _LATE = re.compile(
     r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step since about step (\d+): "
     r"([a-z ]+), (?:it waits for a CPU for [^,]+, )?(\S+) \("
 )
-_BETWEEN = re.compile(r"The others wait for rank (\d+).* between steps: writing checkpoints ")
+_BETWEEN = re.compile(
+    r"The others wait for rank (\d+).* between steps: writing checkpoints(?:, (\S+) \(|)"
+)
 _STANDS = re.compile(r"No step has ended for .*?: Rank (\d+).*? stands in (\w+), (\S+) \(")
 _SILENT = re.compile(r"Rank (\d+).*? has been silent .*? last seen in (\w+), (\S+) \(")
 _ENDS = re.compile(r"Rank (\d+).* is not late any more since about step (\d+)\.")
@@ -131,6 +133,8 @@ def judge(cause: str, percent: float, ranks: int, told: list[str], after: float)
     if cause == "checkpoint":
         between = _BETWEEN.match(first)
         row.wrong = [] if between and int(between[1]) == ranks - 1 else ["miss"]
+        if between and between[2] != LIVE[cause][1]:
+            row.wrong.append("function")
         if told and after > PROMISE_S:
             row.wrong.append("slow")
         return row

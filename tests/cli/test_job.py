@@ -68,6 +68,23 @@ def test_what_is_in_no_section_has_a_column_if_it_is_much(tmp_path):
     assert abs(parts - float(late["step"])) < 1
 
 
+def test_why_it_is_not_known_who_is_late_is_said(save, monkeypatch):
+    real = job.merge
+
+    def unknown(*args, **kwargs):
+        why = "Who is late is not known: the ranks have too few steps in common. More."
+        return replace(
+            real(*args, **kwargs), straggler=None, seen_from_ms=None, notes=("Other.", why)
+        )
+
+    monkeypatch.setattr(job, "merge", unknown)
+    said, _ = lines(save(0, 1, 2, 3), width=200)
+    assert said[0] == (
+        "Ranks: 4 of 4. It is not known whether a rank is late: the ranks have too few steps in "
+        "common."
+    )
+
+
 def test_of_many_ranks_the_late_ones_have_a_row_and_the_others_one(save):
     said, _ = lines(save(*range(8), world=8), 8)
     rows = said[said.index("ms per step:") + 2 :]

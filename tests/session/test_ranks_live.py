@@ -14,12 +14,13 @@ import time
 
 import pytest
 from fastprof import Profiler
-from fastprof.report.ranks_window import RankWindow, decode, encode
+from fastprof.report.ranks_window import RankWindow, Request, decode, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import REQUEST, Ended
 from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.find import job_mark
+from fastprof.session.ranks.recording import Recording
 from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale
 
@@ -110,6 +111,34 @@ def test_the_late_rank_is_told_once_with_its_function(tmp_path):
     assert not list((tmp_path / "meet").iterdir())  # nothing remains there
     for text in said:
         assert float(text.split("ended after ")[1].split()[0]) < 1.0
+
+
+def test_a_rank_names_its_functions_between_its_steps():
+    def save():
+        time.sleep(0.05)
+
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recorder = run_of(prof).recorder
+        recording = Recording(recorder, "job", 0, 2, "n0")
+        prof.enter_phase("setup")
+        prof.enter_phase("steps")
+        for i in range(12):
+            time.sleep(0.001)
+            prof.step()
+            if i % 3 == 2:
+                prof.enter_phase("checkpoint")
+                save()
+                prof.leave_phase("checkpoint")
+                thread = threading.Thread(target=recording.window)
+                thread.start()
+                thread.join()
+        detail = recording.detail(Request("job", 5, 0, 12, (0,), "checkpoint"))
+        in_steps = recording.detail(Request("job", 6, 0, 12, (0,)))
+    name, file, _, us, called = detail.functions[0]
+    assert (detail.number, name.rpartition(".")[2], file) == (5, "save", __file__)
+    assert us >= 50_000 / 3 * 0.9
+    assert next(iter(called)) == "time.sleep"
+    assert not any(row[0].endswith("save") for row in in_steps.functions)
 
 
 @pytest.mark.slow
@@ -660,6 +689,7 @@ from fastprof import Profiler
 from fastprof.report.ranks_window import RankWindow, encode
 from fastprof.session.ranks import live
 from fastprof.session.ranks.find import job_mark
+from fastprof.session.ranks.recording import Recording
 live._LOOK_S = live._PUBLISH_S = 0.05
 folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
 os.mkdir(folder)

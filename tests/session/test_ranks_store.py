@@ -14,14 +14,16 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from fastprof.names import short_hash
 from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.environment.rank import find_job
 from fastprof.session.ranks import store as stores
 from fastprof.session.ranks import tcpstore
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
 from fastprof.session.ranks.find import find_channel, job_mark
 from fastprof.session.ranks.store import StoreChannel
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
-from fastprof.session.ranks.watch_sources import Store
+from fastprof.session.ranks.watch_sources import Store, store_at
 from fastprof.session.ranks.watching import Watch
 
 HELLO = struct.pack("=BI", 0, 0x3C85F7CE) + b"\x0dabcd"
@@ -352,6 +354,36 @@ def test_who_watches_reads_the_store_of_the_job_and_writes_nothing(watched, monk
         assert (row.rank, row.host, row.steps) == (0, "n0", 480)
         assert watch.said() == []
     assert watched.num_keys() == before
+
+
+def test_a_store_is_watched_by_its_address_if_the_program_has_set_it(watched, monkeypatch):
+    port = os.environ["MASTER_PORT"]
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR"):
+        monkeypatch.delenv(name)
+    before = watched.num_keys()
+    with closing(Watch(store_at(f"127.0.0.1:{port}"))) as watch:
+        (row,) = watch.look().rows
+        assert (row.rank, row.host, row.steps) == (0, "n0", 480)
+        assert watch.look().world_size == 2
+    assert watched.num_keys() == before
+
+
+def test_a_store_that_has_nothing_or_nonsense_is_not_watched_by_its_address(server, channel_of):
+    port = os.environ["MASTER_PORT"]
+    for value in (None, b"", b"fastprof:", b"fastprof:" + b"x" * 5000, b"fastprof:m:odd", b"\xff"):
+        if value is not None:
+            key = f"fastprof/{short_hash(find_job(dict(os.environ)) or '')}/window-0"
+            server.set(key, value)
+        with pytest.raises(ValueError, match="no rank has published anything in the store at 127"):
+            store_at(f"127.0.0.1:{port}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ValueError, match=f"no store answers at {place}: .*refused"):
+            store_at(place)
+    for place in ("127.0.0.1:", "127.0.0.1:999999", ":29500"):
+        with pytest.raises(ValueError, match="is not an address and a port"):
+            store_at(place)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,15 @@ import pytest
 from fastprof.render.ranks_brief import brief_lines_live
 from fastprof.report.ranks_blocks import HeardRank, add_blocks
 from fastprof.report.ranks_group import (
-    MAX_GROUP_BYTES,
     MOST,
     RankGroup,
     bucket_of,
-    decode_group,
-    encode_group,
     group_of,
     merge,
     middle_ms,
     quantile_ms,
 )
+from fastprof.report.ranks_group_wire import MAX_GROUP_BYTES, decode_group, encode_group
 from fastprof.report.ranks_live_groups import GroupJudge
 from fastprof.report.ranks_window import RankWindow, encode
 from fastprof.session.ranks import live
@@ -246,6 +244,80 @@ def test_a_late_rank_is_told_wherever_it_is_late_and_its_end_too(where):
     assert "Rank 7 (host n7) is late by 4.0" in job.said[0]
     assert f": {name} +" in job.said[0]
     assert job.said[1].startswith("Rank 7 (host n7) is not late any more since about step ")
+
+
+def cpu_windows(job, *, cpu=None, cpu_wait=None):
+    """Add CPU times and waits for a CPU in ms, by rank, to the windows of a job."""
+    window = job.window
+
+    def more(rank):
+        of = window(rank)
+        extra = tuple(
+            round(1000 * ms(rank) * job.random.gauss(1.0, 0.02)) for ms in (cpu, cpu_wait) if ms
+        )
+        names = tuple(n for n, ms in (("cpu", cpu), ("cpu_wait", cpu_wait)) if ms)
+        wide = len(of.columns)
+        return replace(
+            of,
+            columns=(*of.columns, *names),
+            blocks={s: (*row[:wide], *extra, *row[wide:]) for s, row in of.blocks.items()},
+        )
+
+    job.window = more
+
+
+def test_a_rank_of_many_that_waits_for_a_cpu_is_told_so_against_the_others():
+    job = Job(160, late=lambda rank, step: 5.0 if rank == 7 else 0.0)
+    cpu_windows(job, cpu_wait=lambda rank: 6.0 if rank == 7 else 1.0)
+    (line,) = job.run(5)
+    assert line.startswith("Rank 7 (host n7) is late by 4.9")
+    assert "it waits for a CPU for 6." in line
+    assert " against 0.99" in line
+
+
+def test_a_rank_of_many_that_computes_longer_in_backward_is_told_so():
+    job = Job(160)
+    cpu_windows(job, cpu=lambda rank: 24.0 if rank == 77 else 20.0)
+    (line,) = job.run(5)
+    assert line.startswith("Rank 77 (host n77) is late by 4.")
+    assert ": torch computes longer in backward" in line
+    assert job.run(5) == [line]
+
+
+def test_a_rank_of_many_that_computes_more_and_does_less_otherwise_is_not_late():
+    job = Job(160, late=lambda rank, step: -4.0 if rank == 77 else 0.0)
+    cpu_windows(job, cpu=lambda rank: 24.0 if rank == 77 else 20.0)
+    assert job.run(6) == []
+
+
+def test_that_one_of_many_ranks_works_between_its_steps_is_told():
+    job = Job(160)
+    window = job.window
+
+    def between(rank):
+        of = window(rank)
+        if rank == 3:  # the others' steps are longer by its checkpoints
+            return replace(of, between={"checkpoint": 8000, "validation": 100})
+        waits = {s: (row[0] + 8000, row[1], row[2] + 8000, *row[3:5], row[5] + 8000, *row[6:])
+                 for s, row in of.blocks.items()}  # fmt: skip
+        return replace(of, blocks=waits, between={"validation": 100})
+
+    job.window = between
+    (line,) = job.run(6)
+    assert line.startswith(
+        "The others wait for rank 3 (host n3) between steps: writing checkpoints takes it 8.0"
+    )
+    assert job.judge.metrics["profile/ranks/late_rank"] == 3.0
+    verdict = job.judge.job_now(job.now).verdict
+    assert verdict.startswith("No rank is late in its steps: ")
+    assert " The others wait for rank 3 (host n3) between steps: writing checkpoints " in verdict
+
+
+def test_checkpoints_of_many_ranks_for_which_nobody_waits_are_not_told():
+    job = Job(160)
+    window = job.window
+    job.window = lambda rank: replace(window(rank), between={"checkpoint": 8000})
+    assert job.run(6) == []
 
 
 def test_a_late_rank_of_many_is_not_over_because_others_are_later():

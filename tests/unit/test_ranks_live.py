@@ -7,10 +7,14 @@ from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
+from fastprof.report.ranks import RankRow
 from fastprof.report.ranks_live import Judge
+from fastprof.report.ranks_live_between import BetweenNow
+from fastprof.report.ranks_row import Between, RankRun
 from fastprof.report.ranks_window import (
     RankDetail,
     RankWindow,
+    Request,
     block_size,
     decode,
     encode,
@@ -109,6 +113,10 @@ class Job:
         return encode(RankWindow(**fields))
 
     def detail(self, rank, request):
+        if request.phase:
+            assert (request.phase, request.ranks) == ("checkpoint", (rank,))
+            rows = (("save", "train.py", 30, 8000, {"torch.save": 7900}), ("f", "a.py", 1, 9, {}))
+            return encode_detail(RankDetail(JOB, rank, request.number, rows))
         late = self.late(rank, request.last - 1)
         decode_us = round((OWN_MS["data"] + late) * 1000)
         functions = (
@@ -206,9 +214,10 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     job.value = of
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
+    assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
     assert "takes it 8.00 ms per step in the mean; this costs the job up to 15." in line
     assert job.judge.job_now(job.now).verdict.startswith(
-        f"No rank is late in its steps. {line[:80]}"
+        f"No rank is late in its steps. {line.split(';')[0]}"
     )
     metrics = job.judge.metrics
     assert metrics["profile/ranks/late_rank"] == 0.0
@@ -218,6 +227,62 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     more = job.run(4)
     assert len(more) == 2
     assert " it 16.0 ms" in more[1]
+
+
+@pytest.mark.parametrize(("world", "seed"), [(2, 1), (4, 2), (4, 3), (8, 4)])
+def test_a_delay_of_5_percent_in_30_percent_of_noise_is_told_within_two_minutes(world, seed):
+    job = Job(world, late=on(1, 2.6, first=400, last=2800), noise=0.3, seed=seed)
+    while job.step < 400:
+        assert job.tick() == []
+    began = job.now
+    while not job.said and job.now < began + 120.0:
+        job.tick()
+    (line,) = job.said
+    assert line.startswith("Rank 1 (host n1) is late by ")
+    assert ": data, decode (dataset.py:31) +2.60 ms; " in line
+    while job.step < 2800:
+        assert job.tick() == []
+    job.run(24)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step 2")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_pauses_now_and_then_are_told_as_a_late_rank(seed):
+    job = Job(4, late=lambda r, step: 150.0 if r == 1 and step % 20 == 19 else 0.0, seed=seed)
+    (line,) = job.run(36)
+    assert line.startswith("Rank 1 (host n1) is late by 7.")
+
+
+def test_a_delay_that_is_over_is_not_told():
+    for seed in range(4):
+        job = Job(4, late=on(1, 2.6, first=400, last=900), noise=0.3, seed=seed)
+        while job.step < 900:
+            job.tick()
+        said = len(job.said)
+        job.run(20)
+        assert all("not late any more" in line for line in job.said[said:])
+
+
+def test_work_between_steps_is_told_without_a_function_if_there_is_no_answer():
+    judge = BetweenNow()
+    runs = [between_run(0, 45.0, 160.0), between_run(1, 53.0, 0.0), between_run(2, 53.0, 0.0)]
+    assert judge.look(runs) is None
+    work = judge.look(runs)
+    judge.ask(work, Request(JOB, 1, 0, 9, (0,), "checkpoint"), 100.0)
+    assert (judge.look(runs), judge.explain(104.0)) == (None, [])
+    (line,) = judge.explain(105.0)
+    assert ": writing checkpoints takes it 8.00 ms per step" in line
+    assert (judge.request, judge.look(runs)) == (None, None)
+    assert judge.text(runs) == line
+
+
+def between_run(rank, step_ms, between_ms):
+    row = RankRow(
+        rank, 3, None, "", 20, 0, step_ms, None, None, (), (), None, None, None, None, None, None,
+        (),
+    )  # fmt: skip
+    return RankRun(row, between={"checkpoint": Between(between_ms)} if between_ms else {})
 
 
 def test_a_checkpoint_for_which_nobody_waits_is_not_told():

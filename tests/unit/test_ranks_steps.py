@@ -13,10 +13,11 @@ import pytest
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.report import build_report
-from fastprof.report.ranks import FunctionExcess
+from fastprof.report.ranks import FunctionExcess, RankRow
 from fastprof.report.ranks_build import rank_report
+from fastprof.report.ranks_end import end_text
 from fastprof.report.ranks_judge import Series, groups_in_step, lateness
-from fastprof.report.ranks_row import rank_run
+from fastprof.report.ranks_row import Between, RankRun, rank_run
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -523,3 +524,25 @@ def test_the_part_of_the_step_is_of_the_step_that_the_table_shows():
     late = judged(job(2, data=lambda rank, step: 40.0 * (step % 5 == 0) + 5.0 * (rank == 1)))
     table = {row.rank: row.step_ms for row in late.rows}
     assert late.straggler.late_share == pytest.approx(late.straggler.late_ms / table[1], rel=0.02)
+
+
+def test_a_job_that_hung_and_was_ended_names_the_rank_that_did_not_wait():
+    def run(rank, ms, function=None, step_ms=50.0):
+        row = RankRow(
+            rank, 3, "n1", "", 45, 0, step_ms, None, None, (), (), None, None, None, None, None,
+            None, (),
+        )  # fmt: skip
+        return RankRun(row, between={"outside": Between(ms, function)})
+
+    hung = FunctionExcess("decode", "/a/dataset.py", 31, 7900.0, 0.0, "time.sleep")
+    text = end_text([run(0, 8200.0), run(1, 8000.0, hung), run(2, 8100.0)])
+    assert text.startswith(
+        "Outside of the steps (between epochs, after the last step) each rank spent 8.00 s or "
+        "more: rank 1 (n1) in decode (dataset.py:31), mostly in time.sleep; the others in no "
+        "function of the program. "
+    )
+    assert end_text([run(0, 8200.0, hung), run(1, 8000.0, hung)]) == ""  # both worked
+    assert end_text([run(0, 8200.0), run(1, 8000.0)]) == ""
+    assert end_text([run(0, 8200.0), run(1, 900.0, hung)]) == ""
+    assert end_text([run(0, 8200.0, None, 2000.0), run(1, 8000.0, hung)]) == ""
+    assert end_text([run(0, 8200.0)]) == ""

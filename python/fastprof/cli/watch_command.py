@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -14,7 +15,7 @@ from fastprof.cli.parsing import Parser
 from fastprof.render.watch import watch_lines
 from fastprof.session.ranks.find import DIRECTORY
 from fastprof.session.ranks.running import running_jobs
-from fastprof.session.ranks.watch_sources import Folder, source_of
+from fastprof.session.ranks.watch_sources import Folder, source_of, store_at
 from fastprof.session.ranks.watching import Watch
 from fastprof.tables.layout import width_of
 
@@ -23,6 +24,7 @@ _EVERY_S = 2.0
 _DEAD_S = 60.0
 #: Lines in a file or a pipe.
 _PIPED_LINES = 80
+_STORE = re.compile(r"[^/\\\s]+:[0-9]{1,5}")
 _ENDED = "The job has ended."
 
 
@@ -38,10 +40,11 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "folder",
-        metavar="DIR",
+        metavar="DIR|HOST:PORT",
         nargs="?",
-        help=f"the directory in which the ranks meet (default: ${DIRECTORY}, else that of the "
-        "newest job on this machine, or the store at which its ranks meet)",
+        help="the directory in which the ranks meet, or MASTER_ADDR:MASTER_PORT as the program "
+        f"has set them (default: ${DIRECTORY}, else that of the newest job on this machine, or the "
+        "store at which its ranks meet)",
     )
     parser.add_argument(
         "--once", action="store_true", help="print the ranks once and exit (default in a pipe)"
@@ -60,6 +63,8 @@ def run(argv: Sequence[str]) -> int:
 def _watch(folder: str | None) -> Watch:
     if folder:
         if not os.path.isdir(folder):
+            if _STORE.fullmatch(folder):
+                return Watch(store_at(folder))
             raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")
         return Watch(Folder(folder))
     problem: Exception | None = None
@@ -72,7 +77,8 @@ def _watch(folder: str | None) -> Watch:
         raise ValueError(str(problem))
     raise ValueError(
         "no job of several ranks runs on this machine, as far as the environment of this user's "
-        f"processes says: name the directory that {DIRECTORY} names in the job"
+        f"processes says: name the directory that {DIRECTORY} names in the job, or MASTER_ADDR:"
+        "MASTER_PORT of a job that sets them in the program"
     )
 
 

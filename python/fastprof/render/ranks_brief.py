@@ -21,6 +21,8 @@ _SECTIONS = 5
 _STATES = 4
 #: Time outside of sections is shown from this part of a step on.
 _MUCH = 0.2
+_NOT_KNOWN = "It is not known whether a rank is late"
+_UNKNOWN = "Who is late is not known: "
 #: Live messages of ranks describe their last window.
 _LIVE = "in the last 10 s"
 
@@ -46,7 +48,17 @@ def brief_lines(report: RankReport, width: int) -> list[str]:
     late = [] if report.straggler is None else [report.straggler.rank, *report.straggler.also]
     late += [p.rank for p in report.periods] + [hang.rank for hang in report.hangs]
     head = _head(len(rows), report.world_size)
-    return [*wrapped(f"{head} {report.verdict}", width), *_table(rows, late, width)]
+    return [*wrapped(f"{head} {_verdict(report)}", width), *_table(rows, late, width)]
+
+
+def _verdict(report: RankReport) -> str:
+    """Return the verdict; if nothing is known, with the reason, which is the first note."""
+    why = next((note for note in report.notes if note.startswith(_UNKNOWN)), "")
+    reason = why.removeprefix(_UNKNOWN).partition(". ")[0].rstrip(".")
+    known = report.straggler is not None or report.seen_from_ms is not None
+    if known or not reason:
+        return report.verdict
+    return report.verdict.replace(f"{_NOT_KNOWN}.", f"{_NOT_KNOWN}: {reason}.", 1)
 
 
 def brief_lines_live(job: JobNow, width: int) -> list[str]:

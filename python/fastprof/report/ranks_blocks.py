@@ -61,8 +61,16 @@ def end_of(rank: HeardRank) -> int:
     return max(rank.blocks) + rank.size if rank.blocks else -1
 
 
-def window_starts(rank: HeardRank, size: int, end: int) -> list[int]:
-    """Return the blocks of the last window before step ``end``, oldest first."""
+def window_starts(rank: HeardRank, size: int, end: int, seconds: float | None = None) -> list[int]:
+    """Return the blocks of the last window before step ``end``, oldest first.
+
+    Args:
+        rank: has the blocks.
+        size: steps per block.
+        end: later blocks are left out.
+        seconds: length of the window; None: of a usual one.
+    """
+    seconds = WINDOW_S if seconds is None else seconds
     found: list[int] = []
     took = 0.0
     for start in sorted(rank.blocks, reverse=True):
@@ -72,7 +80,7 @@ def window_starts(rank: HeardRank, size: int, end: int) -> list[int]:
         took += rank.blocks[start]["wall"] * rank.size / 1e6
         if (not found or found[-1] != at) and at + size <= end:
             found.append(at)
-        if took >= WINDOW_S and len(found) >= MIN_BLOCKS:
+        if took >= seconds and len(found) >= MIN_BLOCKS:
             break
     return found[::-1]
 

@@ -10,34 +10,31 @@ wherever the bytes come from.
 from __future__ import annotations
 
 import math
-from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest, nsmallest
 from statistics import fmean
 from typing import Any
 
-from fastprof.report.ranks import SIGNALS
 from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_cause import own_ms, sections_of
-from fastprof.report.ranks_verdict import waiting_signals
-from fastprof.report.ranks_window import MAX_BYTES, RankWindow, decode, encode
-from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
+from fastprof.report.ranks_judge import Series
+from fastprof.report.ranks_row import BETWEEN
+from fastprof.report.ranks_verdict import ENGINE, waiting_signals
+from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER
 
-#: Version of the format; a reader ignores other versions.
-VERSION = 1
-#: Most bytes of a value, compressed and uncompressed.
-MAX_GROUP_BYTES = 1 << 16
-_MAX_TEXT = 1 << 20
 #: Each bucket is wider than the last by this factor: its middle is within 1 % of its values.
 _WIDTH = 1.01
 _LOG_WIDTH = math.log(_WIDTH)
-_MAX_BUCKET = 2500
-_MAX_BLOCKS = 48
+MAX_BUCKET = 2500
+MAX_BLOCKS = 48
 #: Number of kept windows of ranks with the most own work; of silent and standing ranks named.
 MOST = 6
-_MAX_SECTIONS = 12
-_MAX_RANKS = 10**9
+#: Number of kept windows of ranks with the most CPU time, and the most time between steps.
+MOST_OTHER = 2
+CPU, BETWEEN_STEPS = "cpu", "between"
+MAX_SECTIONS = 12
 
 #: Number of values by bucket.
 Histogram = Mapping[int, int]
@@ -64,6 +61,10 @@ class RankGroup:
     block of steps, ``works`` its mean over the window, ``walls`` the time of a step, ``sections``
     own work by section; all per step, one value per rank, by the signal that defines waiting.
     ``most`` are the windows of the ranks with the most own work, by rank, with that work in us.
+    ``others`` are the same for the CPU time of the training thread and the time between steps.
+    ``blocks`` and ``works`` have CPU times, too, for :data:`CPU`.  ``cpu_waits`` is the time that
+    ranks wait for a CPU, by signal; ``between`` their times between steps, by phase, of the ranks
+    that have such times.
 
     ``active`` ranks train.  ``quiet`` of these have ended no step for long; ``waiting`` of the
     quiet ones wait for others, and ``standing`` lists some of the rest.  ``silent`` ranks have
@@ -88,6 +89,9 @@ class RankGroup:
     still_s: int = MAX_NUMBER
     #: Counts the publications of its leader, so that readers recognise an old group.
     beat: int = 0
+    others: Mapping[str, Mapping[int, tuple[int, bytes]]] = field(default_factory=dict)
+    cpu_waits: Mapping[str, Histogram] = field(default_factory=dict)
+    between: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 # ---- histograms
@@ -96,7 +100,7 @@ class RankGroup:
 def bucket_of(ms: float) -> int:
     """Return the bucket of a time."""
     us = ms * 1000.0
-    return 0 if us <= 1.0 else min(_MAX_BUCKET, 1 + int(math.log(us) / _LOG_WIDTH))
+    return 0 if us <= 1.0 else min(MAX_BUCKET, 1 + int(math.log(us) / _LOG_WIDTH))
 
 
 def middle_ms(bucket: float) -> float:
@@ -147,6 +151,9 @@ def group_of(
     walls: dict[str, dict[int, int]] = {}
     sections: dict[str, dict[str, dict[int, int]]] = {}
     most: list[tuple[int, int, RankWindow]] = []
+    others: dict[str, list[tuple[int, int, RankWindow]]] = {}
+    cpu_waits: dict[str, dict[int, int]] = {}
+    between: dict[str, dict[int, int]] = {}
     for number, rank in ranks.items():
         if rank.window.ended or now - rank.heard >= silent_s or not rank.lives:
             continue
@@ -156,15 +163,24 @@ def group_of(
             continue
         signal = waiting_signals([run])[0]
         own = own_ms(run, run.steps, signal)
-        there = blocks.setdefault(signal, {})
-        for start, ms in zip(run.steps.numbers, own, strict=True):
-            _count(there.setdefault((rank.size, start), {}), ms)
         mean = fmean(own)
-        _count(works.setdefault(signal, {}), mean)
+        _count_steps(blocks, works, signal, rank.size, Series(run.steps.numbers, own))
+        if signal in ENGINE and run.steps.cpu is not None:
+            cpu = Series(run.steps.numbers, run.steps.cpu)
+            _count_steps(blocks, works, CPU, rank.size, cpu)
+            at = (round(fmean(cpu.ms) * 1000), -number, rank.window)
+            others.setdefault(CPU, []).append(at)
+        if run.steps.cpu_wait is not None:
+            _count(cpu_waits.setdefault(signal, {}), fmean(run.steps.cpu_wait))
+        for phase, us in rank.window.between.items():
+            if phase in BETWEEN and us > 0:
+                _count(between.setdefault(phase, {}), us / 1000)
+        if outside := sum(rank.window.between.values()):
+            others.setdefault(BETWEEN_STEPS, []).append((outside, -number, rank.window))
         _count(walls.setdefault(signal, {}), fmean(run.steps.wall))
         named = sections.setdefault(signal, {})
         for name, ms in sections_of(run, signal, starts[0], starts[-1]).items():
-            if name in named or len(named) < _MAX_SECTIONS:
+            if name in named or len(named) < MAX_SECTIONS:
                 _count(named.setdefault(name, {}), ms)
         most.append((round(mean * 1000), -number, rank.window))
     active = [r for r in ranks.values() if r.lives and not r.window.ended and r.window.steps]
@@ -174,11 +190,13 @@ def group_of(
     return RankGroup(
         job, world_size, len(ranks), sum(r.window.ended for r in ranks.values()),
         blocks, works, walls, sections,
-        {-at: (us, encode(window)) for us, at, window in nlargest(MOST, most, key=_most)},
+        _windows_of(most, MOST),
         len(active), len(quiet), len(quiet) - len(stand), len(silent),
         _named(_heard(r, now - r.moved) for r in stand),
         _named(_heard(r, now - r.heard) for r in silent),
-        int(min((now - r.moved for r in active), default=MAX_NUMBER)),
+        int(min((now - r.moved for r in active), default=MAX_NUMBER)), 0,
+        {kind: _windows_of(rows, MOST_OTHER) for kind, rows in others.items()},
+        cpu_waits, between,
     )  # fmt: skip
 
 
@@ -193,9 +211,6 @@ def merge(a: RankGroup, b: RankGroup) -> RankGroup:
             f"these are groups of different jobs: {a.job!a} of {a.world_size} ranks, {b.job!a} of "
             f"{b.world_size}"
         )
-    most = nlargest(
-        MOST, [(us, -rank, value) for of in (a.most, b.most) for rank, (us, value) in of.items()]
-    )
     return RankGroup(
         a.job, a.world_size, a.heard + b.heard, a.ended + b.ended,
         {s: _joined_blocks(a.blocks.get(s, {}), b.blocks.get(s, {}))
@@ -204,11 +219,15 @@ def merge(a: RankGroup, b: RankGroup) -> RankGroup:
         _joined(a.walls, b.walls),
         {s: _few(_joined(a.sections.get(s, {}), b.sections.get(s, {})))
          for s in _keys(a.sections, b.sections)},
-        {-at: (us, value) for us, at, value in most},
+        _most_of_both(a.most, b.most, MOST),
         a.active + b.active, a.quiet + b.quiet, a.waiting + b.waiting, a.silent + b.silent,
         _named([*a.standing, *b.standing]),
         _named([*a.lost, *b.lost]),
         min(a.still_s, b.still_s), max(a.beat, b.beat),
+        {kind: _most_of_both(a.others.get(kind, {}), b.others.get(kind, {}), MOST_OTHER)
+         for kind in _keys(a.others, b.others)},
+        _joined(a.cpu_waits, b.cpu_waits),
+        _joined(a.between, b.between),
     )  # fmt: skip
 
 
@@ -217,8 +236,35 @@ def _count(of: dict[int, int], ms: float) -> None:
     of[bucket] = of.get(bucket, 0) + 1
 
 
+def _count_steps(
+    blocks: dict[str, dict[Block, dict[int, int]]],
+    works: dict[str, dict[int, int]],
+    signal: str,
+    size: int,
+    of: Series,
+) -> None:
+    """Count the time of one rank in each of its blocks, and its mean over the window."""
+    there = blocks.setdefault(signal, {})
+    for start, ms in zip(of.numbers, of.ms, strict=True):
+        _count(there.setdefault((size, start), {}), ms)
+    _count(works.setdefault(signal, {}), fmean(of.ms))
+
+
 def _most(row: tuple[int, int, RankWindow]) -> tuple[int, int]:
     return row[:2]
+
+
+def _windows_of(
+    rows: Collection[tuple[int, int, RankWindow]], most: int
+) -> dict[int, tuple[int, bytes]]:
+    return {-at: (us, encode(window)) for us, at, window in nlargest(most, rows, key=_most)}
+
+
+def _most_of_both(
+    a: Mapping[int, tuple[int, bytes]], b: Mapping[int, tuple[int, bytes]], most: int
+) -> dict[int, tuple[int, bytes]]:
+    rows = [(us, -rank, value) for of in (a, b) for rank, (us, value) in of.items()]
+    return {-at: (us, value) for us, at, value in nlargest(most, rows)}
 
 
 def _keys(a: Collection[str], b: Collection[str]) -> list[str]:
@@ -233,16 +279,16 @@ def _joined_blocks(
     a: Mapping[Block, Histogram], b: Mapping[Block, Histogram]
 ) -> dict[Block, Histogram]:
     # The newest of all are among the newest of each, so the order of merging does not matter.
-    kept = nlargest(_MAX_BLOCKS, {*a, *b}, key=_newest)
+    kept = nlargest(MAX_BLOCKS, {*a, *b}, key=newest_first)
     return {block: _added(a.get(block, {}), b.get(block, {})) for block in kept}
 
 
-def _newest(block: Block) -> tuple[int, int]:
+def newest_first(block: Block) -> tuple[int, int]:
     return block[1], block[0]
 
 
 def _few(of: dict[str, Histogram]) -> dict[str, Histogram]:
-    return {name: of[name] for name in sorted(of)[:_MAX_SECTIONS]}
+    return {name: of[name] for name in sorted(of)[:MAX_SECTIONS]}
 
 
 def _heard(rank: HeardRank, seconds: float) -> RankHeard:
@@ -255,147 +301,3 @@ def _heard(rank: HeardRank, seconds: float) -> RankHeard:
 
 def _named(ranks: Any) -> tuple[RankHeard, ...]:
     return tuple(nsmallest(MOST, ranks, key=lambda one: one.rank))
-
-
-# ---- bytes
-
-
-def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
-    """Return ``group`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
-    newest = sorted({b for of in group.blocks.values() for b in of}, key=_newest)
-    while True:
-        kept = set(newest)
-        data = pack(
-            {
-                "v": VERSION, "job": group.job, "of": group.world_size,
-                "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
-                           group.silent, group.still_s, group.beat],
-                "blocks": {
-                    signal: [[*block, *_dense(of)] for block, of in found.items()
-                             if block in kept]
-                    for signal, found in group.blocks.items()
-                },
-                "works": _wire(group.works), "walls": _wire(group.walls),
-                "sections": {s: _wire(of) for s, of in group.sections.items()},
-                "most": [[rank, us, b64encode(value).decode("ascii")]
-                         for rank, (us, value) in group.most.items()],
-                "standing": [_row(one) for one in group.standing],
-                "lost": [_row(one) for one in group.lost],
-            },
-            1,
-        )  # fmt: skip
-        if len(data) <= max_bytes or not newest:
-            return data
-        newest = newest[max(1, len(newest) // 8) :]
-
-
-def decode_group(data: bytes) -> RankGroup:
-    """Return the group in bytes of :func:`encode_group`.
-
-    Raises:
-        ValueError: it is something else, or of another version.
-    """
-    d = unpack(data, MAX_GROUP_BYTES, _MAX_TEXT, VERSION)
-    counts = numbers_of(d.get("counts"), 8)
-    if len(counts) != 8:
-        fail()
-    heard, ended, active, quiet, waiting, silent, still_s, beat = counts
-    world = numbers_of([d.get("of")], 1)[0]
-    if not max(ended, active) <= heard <= world or max(quiet, silent) > active or waiting > quiet:
-        fail()
-    works = {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))}
-    walls = {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))}
-    if {s: sum(of.values()) for s, of in works.items()} != {
-        s: sum(of.values()) for s, of in walls.items()
-    }:
-        fail()
-    if sum(sum(of.values()) for of in works.values()) > heard:
-        fail()
-    most = dict(_window(row) for row in _rows(d.get("most"), MOST, 3))
-    standing = tuple(_seen(row) for row in _rows(d.get("standing"), MOST, 5))
-    lost = tuple(_seen(row) for row in _rows(d.get("lost"), MOST, 5))
-    if max((*most, *(one.rank for one in (*standing, *lost))), default=-1) >= world:
-        fail()
-    return RankGroup(
-        text_of(d.get("job")), world, heard, ended,
-        {_signal(s): _blocks(of) for s, of in _items(d.get("blocks"), len(SIGNALS))},
-        works,
-        walls,
-        {_signal(s): {text_of(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
-         for s, of in _items(d.get("sections"), len(SIGNALS))},
-        most, active, quiet, waiting, silent, standing, lost, still_s, beat,
-    )  # fmt: skip
-
-
-def _dense(of: Histogram) -> list[int]:
-    """Return the lowest bucket, and the counts from there on."""
-    if not of:
-        return [0]
-    low, high = min(of), max(of)
-    return [low, *(of.get(bucket, 0) for bucket in range(low, high + 1))]
-
-
-def _wire(of: Mapping[str, Histogram]) -> dict[str, list[int]]:
-    return {name[:MAX_NAME]: _dense(histogram) for name, histogram in of.items()}
-
-
-def _row(one: RankHeard) -> list[object]:
-    return [one.rank, one.host, one.place, one.steps, one.seconds]
-
-
-def _signal(name: str) -> str:
-    if name not in SIGNALS:
-        fail()
-    return name
-
-
-def _items(value: object, most: int) -> list[tuple[str, Any]]:
-    if not isinstance(value, dict) or len(value) > most:
-        fail()
-    return list(value.items())
-
-
-def _rows(value: object, most: int, width: int) -> list[list[Any]]:
-    if not isinstance(value, list) or len(value) > most:
-        fail()
-    if any(not isinstance(row, list) or len(row) != width for row in value):
-        fail()
-    return value
-
-
-def _sparse(value: object) -> dict[int, int]:
-    numbers = numbers_of(value, _MAX_BUCKET + 2)
-    if (
-        not numbers
-        or numbers[0] + len(numbers) - 2 > _MAX_BUCKET
-        or max(numbers[1:], default=0) > (_MAX_RANKS)
-    ):
-        fail()
-    low = numbers[0]
-    return {low + i: count for i, count in enumerate(numbers[1:]) if count}
-
-
-def _blocks(value: object) -> dict[Block, Histogram]:
-    if not isinstance(value, list) or len(value) > _MAX_BLOCKS:
-        fail()
-    found: dict[Block, Histogram] = {}
-    for row in value:
-        numbers = numbers_of(row, _MAX_BUCKET + 4)
-        if len(numbers) < 3 or numbers[0] < 1:
-            fail()
-        found[numbers[0], numbers[1]] = _sparse(numbers[2:])
-    return found
-
-
-def _window(row: Sequence[Any]) -> tuple[int, tuple[int, bytes]]:
-    rank, us = numbers_of(list(row[:2]), 2)
-    text = text_of(row[2], 2 * MAX_BYTES)
-    value = b64decode(text, validate=True)
-    if decode(value).rank != rank:
-        fail()
-    return rank, (us, value)
-
-
-def _seen(row: Sequence[Any]) -> RankHeard:
-    rank, steps, seconds = numbers_of([row[0], row[3], row[4]], 3)
-    return RankHeard(rank, text_of(row[1]), text_of(row[2], 2 * MAX_NAME), steps, seconds)

@@ -10,25 +10,24 @@ judge reports a verdict once: when it begins, changes or ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import LateStep, Straggler, WorkBetweenSteps, named
-from fastprof.report.ranks_between import work_between_steps
+from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_heard import ASKED, HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
+from fastprof.report.ranks_live_between import BetweenNow
+from fastprof.report.ranks_live_compared import STRICT, Compared
 from fastprof.report.ranks_live_stalls import Stalls
-from fastprof.report.ranks_live_text import between_text, late_rank, late_text, ordinal
+from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
 from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
-#: By chance, one in this many windows of equal ranks has a late rank.
-STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
 #: How long to wait for the functions of a late rank.
@@ -36,6 +35,15 @@ _DETAIL_S = 5.0
 #: A verdict has changed if the lateness has changed by this factor.
 _CHANGE = 2.0
 _LINES = 50
+#: A minute is judged after every so many windows, in blocks that are so many times as long; by
+#: chance, one in this many minutes of equal ranks has a late rank.
+_MINUTE_EVERY = 4
+_LONGER = 4
+MINUTE_S = 60.0
+MINUTE_BLOCKS = 12
+MINUTE_ALARMS = 10_000.0
+#: A delay that only a minute shows is over after so many windows in a row without it.
+_SLOW_MISSES = 6
 _EVER = 1 << 62
 
 
@@ -54,22 +62,8 @@ class _Late:
     last: int = 0
     #: Ranks that were named beside it, and have been late since.
     also: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The result for one window of ``runs``.
-
-    ``late`` are the late ranks, the latest first, each with its verdict; for the ``sure`` ones
-    one window is enough.  ``verdict`` is the verdict on the latest rank, or that no rank is
-    late; None: no rank is nearly late.  ``hangs`` are single blocks.
-    """
-
-    runs: list[RankRun]
-    verdict: Verdict | None = None
-    late: Mapping[int, Verdict] = field(default_factory=dict)
-    sure: frozenset[int] = frozenset()
-    hangs: Sequence[LateStep] = ()
+    #: Only the last minute shows it, not yet a single window.
+    slow: bool = False
 
 
 class Judge(HeardRanks):
@@ -88,11 +82,7 @@ class Judge(HeardRanks):
         self._judged_to = -1
         #: Number of the last request; requests of an earlier run have smaller numbers.
         self._number = time.time_ns() // 1_000_000
-        #: Reported work of ranks between steps while others waited, by rank and phase.
-        self._between: dict[tuple[int, str], WorkBetweenSteps] = {}
-        self._waited = 0  # number of windows in a row in which others waited
-        #: The work for which others wait now.
-        self._work: WorkBetweenSteps | None = None
+        self._between = BetweenNow()
         #: Past delays, with their first and last steps.
         self._episodes: list[tuple[Straggler, int, int]] = []
         self._stalls = Stalls()
@@ -106,22 +96,26 @@ class Judge(HeardRanks):
 
     def tell(self, rank: int, data: bytes) -> None:
         """Take a rank's answer to :meth:`request`."""
-        late = self._asked()
-        if late is None or late.request is None:
+        asked = self.request()
+        if asked is None:
             return
         try:
             detail = decode_detail(data)
         except ValueError:
             self.ignored["damaged, or of another version of fastprof"] += 1
             return
-        asked = late.request
-        if (detail.job, detail.rank, detail.number) == (self._job, rank, asked.number):
+        if (detail.job, detail.rank, detail.number) != (self._job, rank, asked.number):
+            return
+        late = self._asked()
+        if late is not None:
             late.details[rank] = detail
+        elif rank in asked.ranks:
+            self._between.tell(detail)
 
     def request(self) -> Request | None:
         """Return the current request to ranks; None: no request."""
         late = self._asked()
-        return None if late is None else late.request
+        return self._between.request if late is None else late.request
 
     def _asked(self) -> _Late | None:
         """Return the verdict whose functions were requested, at most one."""
@@ -139,7 +133,7 @@ class Judge(HeardRanks):
                 self._judged_to = end
                 self.judged += 1
                 said += self._decide(found, live, end, now)
-        said += self._explain(now)
+        said += [*self._explain(now), *self._between.explain(now)]
         self.lines = [*self.lines, *said][-_LINES:]
         return said
 
@@ -153,8 +147,9 @@ class Judge(HeardRanks):
             (late.wait_ms, late.late_share, late.rank)
             for late in (known.straggler for known in self._lates.values() if known.told)
         ]
-        if self._work is not None:
-            waits.append((self._work.wait_ms, self._work.share, self._work.rank))
+        work = self._between.work
+        if work is not None:
+            waits.append((work.wait_ms, work.share, work.rank))
         wait_ms, share, rank = max(waits, default=(0.0, 0.0, -1))
         return {
             "profile/ranks/late_rank": float(rank),
@@ -194,10 +189,11 @@ class Judge(HeardRanks):
         if found is None:
             return None, unknown
         verdict = found.verdict
-        work = work_between_steps(found.runs)
-        waits = "" if work is None else f" {between_text(work)}"
+        work = self._between.text(found.runs)
+        waits = f" {work}" if work else ""
+        nobody = f"No rank is late{' in its steps' if work else ''}"
         if verdict is None:
-            return None, f"No rank is late{' in its steps' if work else ''}.{waits}"
+            return None, f"{nobody}.{waits}"
         late = verdict.straggler
         if late is not None and late.rank in found.sure:
             began = since(self._history(found.runs), late, verdict.signal)
@@ -205,7 +201,7 @@ class Judge(HeardRanks):
         if late is not None or verdict.seen_from_ms is None:
             return None, unknown
         seen = duration(verdict.seen_from_ms)
-        return None, f"No rank is late: {seen} per step would have been seen.{waits}"
+        return None, f"{nobody}: {seen} per step would have been seen.{waits}"
 
     def _due(self, now: float) -> tuple[list[int], int]:
         """Return the ranks to compare, and the step before which to compare them; -1: no step."""
@@ -224,6 +220,25 @@ class Judge(HeardRanks):
         """Compare ranks in the window before step ``end``; None: too few blocks have arrived."""
         size = max(self._ranks[rank].size for rank in live)
         starts = window_starts(self._ranks[live[0]], size, end)
+        return self._compare_in(live, size, starts, STRICT)
+
+    def _compare_minute(self, live: Sequence[int], end: int) -> Compared | None:
+        """Compare ranks in the last minute before step ``end``, in longer blocks of steps.
+
+        It shows a delay that is small beside the noise of a window, and one in few steps.
+        """
+        size = _LONGER * max(self._ranks[rank].size for rank in live)
+        over = max((last for *_, last in self._episodes), default=0)
+        starts = window_starts(self._ranks[live[0]], size, end, MINUTE_S)
+        starts = [start for start in starts if start >= over]
+        if len(starts) < MINUTE_BLOCKS:
+            return None
+        return self._compare_in(live, size, starts, MINUTE_ALARMS)
+
+    def _compare_in(
+        self, live: Sequence[int], size: int, starts: Sequence[int], strict: float
+    ) -> Compared | None:
+        """Compare ranks in some blocks of steps; ``strict``: odds of a false alarm in a test."""
         if len(starts) < MIN_BLOCKS:
             return None
         made = (run_in_blocks(self._ranks[rank], size, starts) for rank in live)
@@ -237,7 +252,7 @@ class Judge(HeardRanks):
             members = [runs[i] for i in group]
             if not may_be_late(members):
                 continue
-            verdict = by_steps(members, STRICT)
+            verdict = by_steps(members, strict)
             hangs += verdict.hangs
             sure |= verdict.late_ms.keys()
             if verdict.late_ms:
@@ -255,13 +270,17 @@ class Judge(HeardRanks):
         return Compared(runs, first, ordered, frozenset(sure), hangs)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
-        said = [*self._once(found), *self._say_between(found)]
+        said = self._once(found)
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
-            if rank in found.late:
+            late = found.late[rank].straggler_of(rank) if rank in found.late else None
+            # If only a minute shows the delay, a window shows it too large or too small.
+            if late is not None and known.slow and rank in found.sure:
+                known.slow = late.late_ms < _CHANGE * known.straggler.late_ms
+            if late is not None and not known.slow:
                 known.misses, known.last = 0, end
-                self._update(known, found.late[rank].straggler_of(rank), live, now)
+                self._update(known, late, live, now)
                 continue
             ms = mean_late(found.runs, rank, known.straggler.signal)
             if ms is None:  # it is silent, or has ended
@@ -271,10 +290,18 @@ class Judge(HeardRanks):
                 known.misses, known.last = 0, end
                 continue
             known.misses += 1
-            if known.misses >= _MISSES:
+            slow = known.slow or _cannot_tell(found, known.straggler.late_ms)
+            if known.misses >= (_SLOW_MISSES if slow else _MISSES):
                 said += self._finish(known)
                 del self._lates[rank]
         self._begin(found, live, end, now)
+        if self.judged % _MINUTE_EVERY == 0 and self.request() is None:
+            self._begin_slow(found, live, end, now)
+        work = self._between.look(found.runs)
+        if work is not None and self.request() is None:
+            self._number += 1
+            request = Request(self._job, self._number, 0, end, (work.rank,), work.phase)
+            self._between.ask(work, request, now)
         return said
 
     def _begin(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
@@ -284,13 +311,33 @@ class Judge(HeardRanks):
             always = frozenset.intersection(*self._suspects)
         told = self._lates.keys() | {rank for of in self._lates.values() for rank in of.also}
         new = [rank for rank in found.late if rank in found.sure | always and rank not in told]
-        if not new or self._asked() is not None or len(self._lates) >= ASKED:
+        if not new or self.request() is not None or len(self._lates) >= ASKED:
             return
-        verdict = found.late[new[0]]
-        late = verdict.straggler_of(new[0])
-        first = since(self._history(found.runs), late, verdict.signal)
+        late = found.late[new[0]].straggler_of(new[0])
+        self._open(_Late(late, 0, last=end), found, live, now)
+
+    def _begin_slow(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
+        """Begin a verdict on the rank that was latest in the last minute, if it still is late."""
+        minute = self._compare_minute(live, end)
+        if minute is None:
+            return
+        for rank in minute.late:
+            late = minute.late[rank].straggler_of(rank)
+            ms = mean_late(found.runs, rank, late.signal)
+            if rank not in minute.sure or late.period is not None:
+                continue  # it may be over
+            if rank in self._lates or ms is None or ms < late.late_ms / 2:
+                continue
+            if len(self._lates) < ASKED:
+                self._open(_Late(late, 0, last=end, slow=True), minute, live, now)
+            return
+
+    def _open(self, known: _Late, found: Compared, live: Sequence[int], now: float) -> None:
+        late = known.straggler
+        signal = found.late[late.rank].signal
+        known.since = since(self._history(found.runs), late, signal)
         self.begun += 1
-        self._lates[late.rank] = known = _Late(late, first, last=end)
+        self._lates[late.rank] = known
         self._ask(known, live, now)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
@@ -309,7 +356,7 @@ class Judge(HeardRanks):
         changed = late.section != before.section or not 1 / _CHANGE < factor < _CHANGE
         # A window in which it changes mixes both.
         known.changes = known.changes + 1 if changed else 0
-        if known.changes > _MISSES and self._asked() is None:
+        if known.changes > _MISSES and self.request() is None:
             known.changes = 0
             self._ask(known, live, now)
 
@@ -363,19 +410,6 @@ class Judge(HeardRanks):
         newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
         return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
 
-    def _say_between(self, found: Compared) -> list[str]:
-        """Report once that others wait for work between steps; again if it has doubled."""
-        work = work_between_steps(found.runs)
-        self._waited = 0 if work is None else self._waited + 1
-        self._work = work if self._waited >= _MISSES else None
-        if work is None or self._work is None:
-            return []
-        before = self._between.get((work.rank, work.phase))
-        if before is not None and work.wait_ms < _CHANGE * before.wait_ms:
-            return []
-        self._between[work.rank, work.phase] = work
-        return [between_text(work)]
-
     def _size_of(self, rank: int) -> int:
         return self._ranks[rank].size if rank in self._ranks else 1
 
@@ -395,6 +429,14 @@ class Judge(HeardRanks):
 def _order(known: _Late) -> tuple[bool, float]:
     """Sort key: reported verdicts first, the latest rank first among them."""
     return known.told is None, -(known.told or known.straggler).late_ms
+
+
+def _cannot_tell(found: Compared, late_ms: float) -> bool:
+    """Return whether a delay would not have been seen in this window, because of its noise."""
+    verdict = found.verdict
+    if verdict is None or verdict.straggler is not None:
+        return False
+    return verdict.seen_from_ms is None or verdict.seen_from_ms > late_ms
 
 
 def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:

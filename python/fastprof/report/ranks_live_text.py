@@ -174,9 +174,10 @@ def once_text(rank: int, late_ms: float, section: str | None, first: int, last: 
 
 def between_text(work: WorkBetweenSteps) -> str:
     """Return the sentence on work of a rank between steps for which the others wait."""
+    where = "" if work.function is None else f", {work.function.text},"
     return (
         f"The others wait for rank {_with_host(work.rank, work.host)} between steps: "
-        f"{work.what} takes it {duration(work.wait_ms)} per step in the mean; "
+        f"{work.what}{where} takes it {duration(work.wait_ms)} per step in the mean; "
         f"this costs the job up to {with_percent(work.share)}."
     )
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from fastprof.report.figures import duration, plural
 from fastprof.report.ranks import RankRow, WorkBetweenSteps, named
 from fastprof.report.ranks_between import pace_ms
+from fastprof.report.ranks_end import end_text
 from fastprof.report.ranks_health import unlike_gpus
 from fastprof.report.ranks_row import RankRun
 
@@ -41,7 +42,7 @@ def rank_notes(
         between: work of a rank between its steps while the others waited.
     """
     rows = [run.row for run in runs]
-    notes = [why_not] if why_not else []
+    notes = [note for note in (why_not, end_text(runs)) if note]
     if missing:
         notes.append(
             f"Without a file: {named(missing)}. Whether they are late is not known: a rank that "

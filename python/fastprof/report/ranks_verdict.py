@@ -26,6 +26,8 @@ ALSO_LATE = 0.5
 BLIND = 0.1
 #: Being last in turns is reported from this share of the step on.
 _TURNS = 0.1
+#: Signals for which work in C++ in backward looks like waiting.
+ENGINE = ("autograd", "backward")
 _EVER = 1 << 62
 #: Number of kept hangs, the longest ones.
 _MOST_HANGS = 50
@@ -101,7 +103,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     ]
     tests = [test for test in tests if test.late]
     found = [test for test in tests if test.worth > 0.0]
-    if not found and signals[0] in ("autograd", "backward"):
+    if not found and signals[0] in ENGINE:
         # Work in C++ in backward looks like waiting, except for its CPU time.
         found = _by_cpu(runs, tests[0], step_ms, alarms)
     plain = [test for test in found if test.plain]

@@ -86,13 +86,17 @@ class RankDetail:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Rank 0 asks ``ranks`` for the times of their functions in steps ``first`` to ``last``."""
+    """Rank 0 asks ``ranks`` for the times of their functions in steps ``first`` to ``last``.
+
+    ``phase``: it asks for their functions in this phase of the run, between the steps.
+    """
 
     job: str
     number: int
     first: int
     last: int
     ranks: tuple[int, ...]
+    phase: str = ""
 
 
 def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
@@ -213,7 +217,7 @@ def encode_request(request: Request) -> bytes:
     """Return ``request`` as bytes."""
     return pack(
         {"v": VERSION, "job": request.job, "number": request.number, "first": request.first,
-         "last": request.last, "ranks": request.ranks}
+         "last": request.last, "ranks": request.ranks, "phase": request.phase}
     )  # fmt: skip
 
 
@@ -226,6 +230,7 @@ def decode_request(data: bytes) -> Request:
         _whole(d, "first", MAX_NUMBER),
         _whole(d, "last", MAX_NUMBER),
         tuple(numbers_of(d.get("ranks"), 64)),
+        text_of(d.get("phase", "")),
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastprof.report.ranks_group import RankGroup, decode_group, encode_group, group_of, merge
+from fastprof.report.ranks_group import RankGroup, group_of, merge
+from fastprof.report.ranks_group_wire import decode_group, encode_group
 from fastprof.report.ranks_heard import HeardRanks, patience_s
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS

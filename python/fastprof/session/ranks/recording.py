@@ -198,11 +198,18 @@ class Recording:
             self._trees = [*self._trees, (raw["steps"], raw["measured"], times)][-_TREES:]
 
     def detail(self, request: Request) -> RankDetail:
-        """Return the times of functions in the steps that ``request`` names, as far as known."""
-        job, rank, *_ = self._about
-        return RankDetail(job, rank, request.number, self._functions(request.first, request.last))
+        """Return the times of functions in the steps that ``request`` names, as far as known.
 
-    def _functions(self, first: int, last: int) -> tuple[_Function, ...]:
+        If it names a phase between the steps: of that phase in all kept trees, per step.
+        """
+        job, rank, *_ = self._about
+        if request.phase in BETWEEN:
+            functions = self._functions(0, sys.maxsize, RUN_PHASES.index(request.phase))
+        else:
+            functions = self._functions(request.first, request.last, STEPS)
+        return RankDetail(job, rank, request.number, functions)
+
+    def _functions(self, first: int, last: int, phase: int) -> tuple[_Function, ...]:
         nodes = self._recorder.nodes() if len(self._trees) > 1 else None
         if nodes is None:
             return ()
@@ -211,7 +218,7 @@ class Recording:
         if not later:
             return ()
         end = min(later, key=lambda tree: abs(tree[0] - last))
-        found = _program(*nodes, begin[2], end[2], self._waiting_nodes(), end[1] - begin[1])
+        found = _program(*nodes, begin[2], end[2], self._waiting_nodes(), end[1] - begin[1], phase)
         rows = []
         for (name, file, line), function in found.items():
             called = {of: round(ms * 1000) for of, ms in function.called.items()}
@@ -239,7 +246,9 @@ def _program(
     end: bytes,
     waits: set[int],
     steps: int,
+    wanted: int,
 ) -> dict[tuple[str, str, int], Function]:
+    """Return the program's functions in one phase of the run, ms per step between two trees."""
     before, after = array("q", begin), array("q", end)
     keys = [Key(*description) for description in descriptions]
     keys.append(Key("root", "", 0, "", ""))
@@ -254,7 +263,7 @@ def _program(
             phase[i] = -1 - key
         elif above > 0:
             phase[i] = phase[above]
-        if phase[i] != STEPS:
+        if phase[i] != wanted:
             outside.add(i)
     return program_of(
         [max(0, above) for above, _ in rows[:count]],

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastprof.names import short_hash
 from fastprof.session.environment.rank import find_job
-from fastprof.session.ranks.channel import Ended
+from fastprof.session.ranks.channel import Ended, window_key
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 
 #: Most keys of a request: it is sent whole, and its answer fits into the socket's buffers.
@@ -26,6 +26,7 @@ _OTHER_FILES = 256
 #: Older versions of torch have another protocol.
 _OLDEST = (2, 5)
 _MARK = b"fastprof:"
+_LONGEST_MARK = 100
 
 
 class StoreChannel:
@@ -79,6 +80,14 @@ class StoreChannel:
                     elif not value.startswith(_MARK):
                         found[named[key]] = b""
         return found
+
+    def find_mark(self) -> str | None:
+        """Return the mark with which rank 0 has published; None: it has published nothing."""
+        key = self._prefix + window_key(0).encode()
+        with self._connected() as client:
+            value = client.multi_get([key])[0] if client.check([key]) else b""
+        mark = value.removeprefix(_MARK)[:_LONGEST_MARK].partition(b":")[0]
+        return mark.decode("ascii", "replace") if value.startswith(_MARK) else None
 
     def close(self, *, last: bool) -> None:
         """Close the connection; the store belongs to the job and ends with it."""

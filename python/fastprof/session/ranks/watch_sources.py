@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fastprof.names import ascii_name
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.report.ranks_window import decode
 from fastprof.session.environment.rank import world_size_of
@@ -98,14 +99,18 @@ class Store:
 
     Args:
         env: the environment of one of them.
+        world: number of ranks; None: that of the environment.
+        mark: the mark of the job; None: by the environment, and a newer job is followed.
 
     Raises:
         ValueError: the job has too many ranks, or its address is not that of a store.
         OSError: nothing answers there.
     """
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self._world = world_size_of(env)
+    def __init__(
+        self, env: Mapping[str, str], world: int | None = None, mark: str | None = None
+    ) -> None:
+        self._world = world_size_of(env) if world is None else world
         if self._world > DIRECT:
             raise ValueError(
                 f"the job has {self._world} ranks, but fastprof reads a store for at most "
@@ -114,15 +119,12 @@ class Store:
         address = store_address(env)
         if address is None:
             raise ValueError("MASTER_ADDR and MASTER_PORT of the job do not name a store")
-        self._mark = job_mark(self._world, env)
+        self._follows = mark is None
+        self._mark = mark or job_mark(self._world, env)
         self._channel = StoreChannel(address, self._mark, env)
         self._last: list[Heard] = []
         self._is_over = False
-        host, port = address
-        self.nothing = (
-            f"no rank has published anything in the store at {host}:{port}: is the job run by "
-            "fastprof, and has it made steps for 10 s?"
-        )
+        self.nothing = _nothing_in_store(*address)
 
     def windows(self) -> list[Heard]:
         """Return the windows in the store; the last ones while it does not answer in time.
@@ -153,7 +155,7 @@ class Store:
 
     def newer(self) -> Source | None:
         """Return the newest job on this machine, if it is another one."""
-        env = next(iter(running_jobs()), None)
+        env = next(iter(running_jobs()), None) if self._follows else None
         if env is None or job_mark(world_size_of(env), env) == self._mark:
             return None
         return source_of(env)
@@ -177,6 +179,46 @@ def source_of(env: Mapping[str, str]) -> Source:
         mark = job_mark(world_size_of(env), env)
         return Folder(os.path.join(env[DIRECTORY], f"fastprof-{mark}"))
     return Store(env)
+
+
+def store_at(place: str) -> Store:
+    """Return the store of a job whose processes do not say where it is, as with ``mp.spawn``.
+
+    Args:
+        place: ``MASTER_ADDR:MASTER_PORT``, as the program has set them.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or no rank of such a job has published there.
+    """
+    host, _, port = place.rpartition(":")
+    env = {"MASTER_ADDR": host, "MASTER_PORT": port}
+    address = store_address(env)
+    if address is None:
+        raise ValueError(f"{ascii_name(place, 100)} is not an address and a port")
+    # A launcher's variables are part of a job's mark: this process may have the same ones.
+    for known in (env, {**os.environ, **env}):
+        try:
+            channel = StoreChannel(address, "", known)
+        except OSError as error:
+            raise ValueError(f"no store answers at {ascii_name(place, 100)}: {error}") from None
+        try:
+            mark = channel.find_mark()
+        finally:
+            channel.close(last=False)
+        if mark is not None:
+            first = Store(known, 1, mark)
+            windows = first.windows()
+            first.close()
+            if windows:
+                return Store(known, decode(windows[0][1]).world_size, mark)
+    raise ValueError(_nothing_in_store(*address))
+
+
+def _nothing_in_store(host: str, port: int) -> str:
+    return (
+        f"no rank has published anything in the store at {ascii_name(host, 100)}:{port}: is the "
+        "job run by fastprof, and has it made steps for 10 s?"
+    )
 
 
 def _is_window(value: bytes) -> bool:

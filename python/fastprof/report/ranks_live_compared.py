@@ -1,0 +1,29 @@
+"""The result of one comparison of ranks while the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastprof.report.ranks import LateStep
+from fastprof.report.ranks_row import RankRun
+from fastprof.report.ranks_verdict import Verdict
+
+#: By chance, one in this many windows of equal ranks has a late rank.
+STRICT = 70_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result for one window of ``runs``.
+
+    ``late`` are the late ranks, the latest first, each with its verdict; for the ``sure`` ones
+    one window is enough.  ``verdict`` is the verdict on the latest rank, or that no rank is
+    late; None: no rank is nearly late.  ``hangs`` are single blocks.
+    """
+
+    runs: list[RankRun]
+    verdict: Verdict | None = None
+    late: Mapping[int, Verdict] = field(default_factory=dict)
+    sure: frozenset[int] = frozenset()
+    hangs: Sequence[LateStep] = ()
