@@ -113,6 +113,14 @@ fp_thread_destroy(fp_thread *t);
 fp_status
 fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now);
 
+/* The later of [now] and the time up to which [t] is charged.  [now] may be the
+ * reading of another thread, made while [t] still ran. */
+static inline int64_t
+fp_thread_from(const fp_thread *t, int64_t now)
+{
+    return now > t->last ? now : t->last;
+}
+
 /* The sections that were used in [phase]. */
 static inline fp_section_table
 fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)

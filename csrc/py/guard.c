@@ -21,11 +21,14 @@ static unsigned
     inside; /* threads under the guard, and those it was let go by */
 static retired *waiting;
 
+static int alone; /* a forked child that has started no thread so far */
+
 /* The other threads do not exist here.  Runs before any other code of the
  * child: hooks of other modules send events. */
 static void
 forked(void)
 {
+    alone = 1;
     inside = fp_this_thread->guarded;
     fp_compat_critical_reset(lock, inside != 0);
 }
@@ -86,6 +89,24 @@ fp_guard_end(fp_guard *g)
         r->free(r->object);
         free(r);
         r = next;
+    }
+}
+
+int
+fp_guard_is_alone(void)
+{
+    alone = alone && fp_compat_has_one_thread();
+    return alone;
+}
+
+void
+fp_world_stopped(void (*function)(void *arg), void *arg)
+{
+    if (fp_guard_is_alone()) {
+        function(arg);
+    }
+    else {
+        fp_compat_stop_world(function, arg);
     }
 }
 

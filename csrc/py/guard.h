@@ -8,9 +8,11 @@
  *                       thread that waits or stops lets others in, so code
  *                       under the guard allows for the same as under the GIL.
  *   fp_world_stopped()  needed to change the records of other threads: those
- *                       do not take the guard for ordinary events.
+ *                       do not take the guard for ordinary events.  It may
+ *                       let others in before it begins, so the function tests
+ *                       again what must still hold.
  *   fp_guard_retire()   frees a record that a thread may still use which let
- *                       others in.
+ *                       others in: as soon as no thread is under the guard.
  *
  * In builds with the GIL all of this costs nothing. */
 #ifndef FP_PY_GUARD_H
@@ -40,11 +42,15 @@ fp_guard_end(fp_guard *g);
 void
 fp_guard_retire(void (*free)(void *object), void *object);
 
-static inline void
-fp_world_stopped(void (*function)(void *arg), void *arg)
-{
-    fp_compat_stop_world(function, arg);
-}
+void
+fp_world_stopped(void (*function)(void *arg), void *arg);
+
+/* Is this a forked child that has started no thread so far?  A thread of the
+ * parent may have been about to stop the world; whoever stops it in the child
+ * then waits forever for the lock of that thread.  CPython stops it to set
+ * events. */
+int
+fp_guard_is_alone(void);
 
 #else
 
@@ -60,6 +66,12 @@ static inline void
 fp_world_stopped(void (*function)(void *arg), void *arg)
 {
     function(arg);
+}
+
+static inline int
+fp_guard_is_alone(void)
+{
+    return 0;
 }
 
 #endif

@@ -65,6 +65,7 @@ register_events(fp_recorder *r)
         }
         cb->vectorcall = fp_monitoring_handler(r, i);
         cb->missing = r->state->missing;
+        cb->disable = r->state->disable;
         cb->recorder = r;
         cb->plain = &r->plain_epoch;
         r->hooks.callback[i] = (PyObject *)cb;

@@ -249,12 +249,12 @@ fp_setprofile_stop(fp_recorder *r)
     }
     int home = fp_setprofile_is_home(r);
     int set = fp_compat_has_profile_func(&current);
-    if (set && current == hook) {
+    if (set && current == hook && !fp_guard_is_alone()) {
         /* If this fails, too, the hook removes itself at its next event. */
         (void)set_here(NULL);
         PyErr_Clear();
     }
-    else if (home && !r->hooks.resting) {
+    else if (home && !r->hooks.resting && !fp_guard_is_alone()) {
         /* Another tool took or emptied the slot; leave it alone. */
         r->recording.displaced = 1;
     }

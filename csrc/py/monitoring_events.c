@@ -54,6 +54,14 @@ known_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
     return FP_FREE_THREADED ? plain_thread(self, nargsf, needed) : NULL;
 }
 
+/* Switches off an event that fp_guard_is_alone() has left to the tool. */
+static PyObject *
+over(PyObject *self)
+{
+    int left = FP_FREE_THREADED && ((fp_callback *)self)->recorder == NULL;
+    return Py_NewRef(left ? ((fp_callback *)self)->disable : Py_None);
+}
+
 static FP_COLD PyObject *
 slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -71,7 +79,7 @@ slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         }
         fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
     }
-    Py_RETURN_NONE;
+    return over(self);
 }
 
 static FP_COLD PyObject *
@@ -128,7 +136,7 @@ slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         }
         fp_recorder_leave(r, (fp_key)args[0]);
     }
-    Py_RETURN_NONE;
+    return over(self);
 }
 
 /* ---- C functions ---- */
@@ -167,8 +175,7 @@ key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
     return (fp_key)type | FP_TAG_CALLABLE;
 }
 
-/* Handles a CALL event, or the end of such a call, that touches nothing but
- * the thread's own record.  Returns 0 if it did nothing. */
+/* Both return 0 if the event needs more than the thread's own record. */
 static int
 known_call(PyObject *self, PyObject *const *args, size_t nargsf)
 {
@@ -209,7 +216,7 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
-        Py_RETURN_NONE;
+        return over(self);
     }
     /* A new call means that the pending one has ended. */
     fp_bound_forget();

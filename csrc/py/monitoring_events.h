@@ -19,7 +19,8 @@ typedef struct fp_callback {
     fp_recorder *recorder; /* borrowed; NULL: do nothing */
     /* the recorder's plain_epoch, or one that never matches */
     const uint64_t *plain;
-    PyObject *missing;        /* borrowed: sys.monitoring.MISSING */
+    PyObject *missing;        /* borrowed: sys.monitoring.MISSING ... */
+    PyObject *disable;        /* ... and DISABLE */
     struct fp_callback *next; /* in the state's list of spare ones */
 } fp_callback;
 

@@ -1,5 +1,7 @@
 #include "py/monitoring_tool.h"
 
+#include "py/guard.h"
+
 #if FP_HAVE_MONITORING
 
 static const char *const event_names[FP_EVENTS] = {
@@ -111,6 +113,10 @@ fp_tool_give_back(fp_state *st, int id)
 {
     unsigned bit = 1u << id;
     int ours = -1;
+    if (fp_guard_is_alone()) {
+        st->unfreed_ids |= bit; /* its callbacks switch its events off */
+        return;
+    }
     for (int i = 0; i < ATTEMPTS && ours != 0; i++) {
         ours = is_ours(st->monitoring, id);
         if (ours == 1 && free_id(st, id) == 0) {

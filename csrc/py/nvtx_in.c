@@ -117,12 +117,13 @@ static void
 close_in(void *arg)
 {
     const closing *c = arg;
+    int64_t now = fp_thread_from(c->t, c->now);
     int parked = fp_thread_is_parked(c->t);
-    fp_thread_unpark(c->t, c->now);
+    fp_thread_unpark(c->t, now);
     (void)fp_thread_close_section(c->t, c->range->id, c->range->owner,
-                                  c->flags, c->now);
+                                  c->flags, now);
     if (parked) {
-        fp_thread_park(c->t, c->now);
+        fp_thread_park(c->t, now);
     }
 }
 

@@ -179,6 +179,11 @@ park_all(void *arg)
 {
     const beginning *b = arg;
     fp_recorder *r = b->r;
+    /* Another thread may have paused or stopped the recording meanwhile. */
+    int pauses = b->pauses && r->function_epoch != FP_EPOCH_OFF;
+    if (!r->functions_on || (b->pauses && !pauses && !b->blind)) {
+        return;
+    }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         if (b->blind && !t->stale) {
             t->stale = 1;
@@ -187,7 +192,7 @@ park_all(void *arg)
         fp_thread_park(t, now_of(r, t));
         fp_recorder_trace(r, t, t->last);
     }
-    if (b->pauses) {
+    if (pauses) {
         r->paused = 1;
         r->paused_epoch = r->function_epoch;
         fp_recorder_set_epoch(r, FP_EPOCH_OFF);
@@ -218,7 +223,7 @@ paused_thread(fp_recorder *r)
         fp_thread_park(t, now_of(r, t));
     }
     fp_tls *own = fp_tls_own();
-    if (own != NULL) {
+    if (own != NULL && r->paused_epoch != FP_EPOCH_OFF) {
         own->functions = (fp_slot){r->paused_epoch, t};
     }
     return t;

@@ -43,8 +43,8 @@ fp_compat_context(void)
 #endif
 }
 
-/* Does this thread hold the GIL (in a free-threaded build: may it call Python),
- * in the main interpreter?  For code that may run on any thread: PyGILState_Check() is true on all of them once a
+/* Does this thread hold the GIL, in the main interpreter?  (In a free-threaded
+ * build: may it call Python?)  For code that may run on any thread: PyGILState_Check() is true on all of them once a
  * subinterpreter has existed. */
 static inline int
 fp_compat_holds_gil(void)
@@ -302,6 +302,13 @@ static inline void
 fp_compat_critical_reset(PyObject *lock, int held)
 {
     lock->ob_mutex._bits = held ? 1 : 0;
+}
+
+static inline int
+fp_compat_has_one_thread(void)
+{
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    return PyThreadState_Next(t) == NULL;
 }
 
 typedef struct fp_world_call {

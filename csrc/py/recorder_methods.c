@@ -58,16 +58,14 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (fp_recorder_guard_timer(r, "clear", 1) < 0) {
         return NULL;
     }
-    if (r->exporting) {
+    /* Releasing code objects may run Python code that is recorded again, so
+     * both tables are emptied before the first reference is released. */
+    fp_keytab keys, sites;
+    if (fp_recorder_reset(r, &keys, &sites) < 0) {
         PyErr_SetString(PyExc_RuntimeError,
                         "clear() called while the recorder is being read");
         return NULL;
     }
-    fp_recorder_reset(r);
-    /* Releasing code objects may run Python code that is recorded again, so
-     * both tables are emptied before the first reference is released. */
-    fp_keytab sites = fp_keytab_take(&r->sites);
-    fp_keytab keys = fp_keytab_take(&r->keys);
     fp_keytab_clear(&sites);
     fp_keytab_clear(&keys);
     Py_RETURN_NONE;

@@ -23,10 +23,12 @@ unmute(fp_recorder *r, int any)
     }
 }
 
-void
-fp_recorder_reset(fp_recorder *r)
+int
+fp_recorder_reset(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
 {
-    fp_recorder_free_threads(r);
+    if (fp_recorder_free_threads(r, keys, sites) < 0) {
+        return -1;
+    }
     int cut = r->recording.any_muted || r->recording.leaves_out_sites;
     /* Keeps the phase, and the number of the look: keys store it, so it must
      * not repeat. */
@@ -41,6 +43,7 @@ fp_recorder_reset(fp_recorder *r)
     fp_recorder_phases_cleared(r);
     FP_LAYERS(r, cleared, r);
     unmute(r, cut);
+    return 0;
 }
 
 /* ---- during an export ---- */
@@ -52,7 +55,7 @@ fp_recorder_forget(fp_recorder *r)
     if (r->forget_wanted) {
         return;
     }
-    fp_recorder_reset(r);
+    (void)fp_recorder_reset(r, NULL, NULL);
 }
 
 void

@@ -4,9 +4,12 @@
 
 #include "py/recorder.h"
 
-/* Clears the recording, except the tables of keys.  Active layers stay on. */
-void
-fp_recorder_reset(fp_recorder *r);
+/* Clears the recording.  Active layers stay on.  Unless they are NULL, [keys]
+ * and [sites] get the tables of keys, for the caller to clear.  Returns -1
+ * without an exception if the recorder is being read; nothing has changed
+ * then. */
+int
+fp_recorder_reset(fp_recorder *r, fp_keytab *keys, fp_keytab *sites);
 
 /* In a forked child: clears the recording, which belongs to the parent.  If
  * this thread forked during an export, the end of that export does it. */

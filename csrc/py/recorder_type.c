@@ -161,9 +161,14 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     fp_trace_log_fini(&r->trace.log);
     r->trace.has = 0;
-    fp_recorder_reset(r);
-    fp_keytab_clear(&r->keys);
-    fp_keytab_clear(&r->sites);
+    fp_keytab keys, sites;
+    if (fp_recorder_reset(r, &keys, &sites) < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "__init__() called while the recorder is being read");
+        return -1;
+    }
+    fp_keytab_clear(&keys);
+    fp_keytab_clear(&sites);
     Py_XSETREF(r->config.timer, timer == Py_None ? NULL : Py_NewRef(timer));
     r->config.timer_unit = timeunit;
     r->config.subcalls = (uint8_t)subcalls;
@@ -236,9 +241,11 @@ recorder_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0) {
         return;
     }
+    /* First: while this waits for the guard, a collection in another thread
+     * would free a tracked object without references a second time. */
+    PyObject_GC_UnTrack(self);
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
-    PyObject_GC_UnTrack(self);
     /* A subclass's __del__ replaces the finalizer, and a recorder that was
      * revived and started again is not finalized a second time. */
     fp_recorder_stop_functions(r);
@@ -249,7 +256,7 @@ recorder_dealloc(PyObject *self)
     }
     fp_monitoring_forget(r);
     fp_setprofile_forget(r);
-    fp_recorder_free_threads(r);
+    (void)fp_recorder_free_threads(r, NULL, NULL);
     fp_guard_retire(free_recorder, r);
 }
 

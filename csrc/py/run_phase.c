@@ -76,7 +76,6 @@ goes_on_saving(fp_recorder *r)
 
 typedef struct phase_change {
     fp_recorder *r;
-    fp_run_phase phase;
     int64_t now;
 } phase_change;
 
@@ -84,12 +83,14 @@ static void
 move_threads(void *arg)
 {
     const phase_change *c = arg;
-    for (fp_thread *t = c->r->threads; t != NULL; t = t->next) {
+    fp_recorder *r = c->r;
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        int64_t now = fp_thread_from(t, c->now);
         /* If memory runs out, the thread stays in its phase; the failure was
          * counted. */
-        (void)fp_thread_set_run_phase(t, c->phase, c->now);
-        if (c->r->tracing) {
-            fp_trace_rehomed(&c->r->trace.log, t, c->now);
+        (void)fp_thread_set_run_phase(t, r->recording.phases.now, now);
+        if (r->tracing) {
+            fp_trace_rehomed(&r->trace.log, t, now);
         }
     }
 }
@@ -106,7 +107,7 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
         goes_on = goes_on_saving(r);
     }
     r->recording.phases.entries[phase] += !goes_on;
-    fp_world_stopped(move_threads, &(phase_change){r, phase, now});
+    fp_world_stopped(move_threads, &(phase_change){r, now});
     fp_thread *own = fp_recorder_own_thread(r);
     if (own != NULL) {
         FP_LAYERS(r, sections_changed, r, own, now);
@@ -164,6 +165,7 @@ enum { LEAST_BEYOND = 10 * 1000 * 1000 };
 enum { PART_BEYOND = 20 };
 
 typedef struct loop_end {
+    const fp_recorder *r;
     fp_thread *t;
     int64_t moved; /* ticks */
 } loop_end;
@@ -172,7 +174,7 @@ static void
 end_loop(void *arg)
 {
     loop_end *e = arg;
-    e->moved = fp_thread_end_loop(e->t);
+    e->moved = e->t == e->r->stepper ? fp_thread_end_loop(e->t) : 0;
 }
 
 void
@@ -193,7 +195,7 @@ fp_recorder_end_loop(fp_recorder *r)
     }
     fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
     /* Without the hook there are hardly any nodes to move, so they stay. */
-    loop_end end = {t, ticks};
+    loop_end end = {r, t, ticks};
     if (phase == FP_RUN_STEPS) {
         fp_world_stopped(end_loop, &end);
     }

@@ -111,6 +111,9 @@ slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     FP_GUARD();
     fp_recorder *r = ((fp_hook *)self)->recorder;
     if (FP_UNLIKELY(r == NULL)) {
+        if (fp_guard_is_alone()) {
+            return 0;
+        }
         fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
         return 0;
     }

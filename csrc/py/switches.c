@@ -308,15 +308,21 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     if (r->config.timer != NULL) {
         uint64_t epoch = r->function_epoch;
         drop_all_functions(r); /* the time in between is unknown */
-        r->paused_epoch = begins ? epoch : r->paused_epoch;
-        r->paused = 1;
-        fp_recorder_set_mode(r);
+        if (r->functions_on && epoch != FP_EPOCH_OFF) {
+            r->paused_epoch = epoch;
+            r->paused = 1;
+            fp_recorder_set_mode(r);
+        }
     }
     else if (begins || unhook) {
         fp_paused_begin(r, unhook, begins);
     }
     if (begins) {
         FP_LAYERS(r, epochs, r);
+    }
+    if (FP_FREE_THREADED &&
+        (!r->functions_on || r->switching || r->unhooked)) {
+        return; /* another thread was faster */
     }
     if (unhook) {
         take_hook_out(r);

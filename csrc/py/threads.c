@@ -121,12 +121,34 @@ free_thread(void *thread)
     fp_thread_destroy(t);
 }
 
+typedef struct hidden {
+    fp_recorder *r;
+    fp_keytab *keys;
+    fp_keytab *sites;
+    fp_thread *threads;
+    fp_thread *ended;
+    int refused;
+} hidden;
+
 /* The new epochs hide the records from events that begin after this. */
 static void
 hide_records(void *arg)
 {
-    fp_recorder *r = arg;
-    r->threads = NULL;
+    hidden *h = arg;
+    fp_recorder *r = h->r;
+    h->refused = r->exporting != 0;
+    if (h->refused) {
+        return;
+    }
+    h->threads = r->threads;
+    h->ended = r->ended;
+    r->threads = r->ended = NULL;
+    r->thread_count = 0;
+    r->sweep_at = FIRST_SWEEP;
+    if (h->keys != NULL) {
+        *h->keys = fp_keytab_take(&r->keys);
+        *h->sites = fp_keytab_take(&r->sites);
+    }
     r->stepper = NULL;
     r->paused_epoch = fp_new_epoch();
     if (r->function_epoch != FP_EPOCH_OFF) {
@@ -137,24 +159,22 @@ hide_records(void *arg)
     }
 }
 
-void
-fp_recorder_free_threads(fp_recorder *r)
+int
+fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
 {
+    hidden h = {.r = r, .keys = keys, .sites = sites};
     FP_LAYERS(r, hide_all, r);
-    fp_thread *t = r->threads;
-    fp_world_stopped(hide_records, r);
-    while (t != NULL) {
-        fp_thread *next = t->next;
+    fp_world_stopped(hide_records, &h);
+    while (h.threads != NULL) {
+        fp_thread *t = h.threads;
+        h.threads = t->next;
         fp_guard_retire(free_thread, t);
-        t = next;
     }
-    r->thread_count = 0;
-    r->sweep_at = FIRST_SWEEP;
-    if (r->ended != NULL) {
-        fp_guard_retire(free_thread, r->ended);
-        r->ended = NULL;
+    if (h.ended != NULL) {
+        fp_guard_retire(free_thread, h.ended);
     }
     FP_LAYERS(r, epochs, r);
+    return h.refused ? -1 : 0;
 }
 
 /* Joins the record of an ended thread. */

@@ -75,10 +75,25 @@ may_open(const fp_recorder *r)
     return 0;
 }
 
+typedef struct window_start {
+    fp_recorder *r;
+    int64_t now;
+    int64_t wall_ns;
+    fp_status status;
+} window_start;
+
 static void
 begin_all(void *arg)
 {
-    fp_recorder *r = arg;
+    window_start *s = arg;
+    fp_recorder *r = s->r;
+    uint64_t step = r->stepper != NULL ? r->stepper->steps->count : 0;
+    s->status = r->tracing
+                    ? FP_OK
+                    : fp_trace_open(&r->trace.log, s->now, step, s->wall_ns);
+    if (r->tracing || s->status != FP_OK) {
+        return;
+    }
     r->tracing = r->trace.has = 1;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_trace_begin(&r->trace.log, t);
@@ -107,11 +122,11 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     int64_t now = fp_clock_now(&r->clock);
     int64_t wall_ns = wall_clock(r, &now);
-    uint64_t step = r->stepper != NULL ? r->stepper->steps->count : 0;
-    if (fp_trace_open(&r->trace.log, now, step, wall_ns) != FP_OK) {
+    window_start start = {.r = r, .now = now, .wall_ns = wall_ns};
+    fp_world_stopped(begin_all, &start);
+    if (start.status != FP_OK) {
         return PyErr_NoMemory();
     }
-    fp_world_stopped(begin_all, r);
     FP_LAYERS(r, traced, r, now);
     Py_RETURN_NONE;
 }
@@ -126,9 +141,13 @@ end_all(void *arg)
 {
     const window_end *e = arg;
     fp_recorder *r = e->r;
+    if (!r->tracing) {
+        return; /* another thread has ended it */
+    }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_trace_end(&r->trace.log, t,
-                     fp_life_ended(t->user) ? t->last : e->now);
+                     fp_life_ended(t->user) ? t->last
+                                            : fp_thread_from(t, e->now));
     }
     fp_trace_close(&r->trace.log, e->now);
     r->tracing = 0;

@@ -239,3 +239,87 @@ for _, _, columns in d["threads"]:
         if name == "leaf": assert names[parent] == "inner", names[parent]
         if name == "inner": assert names[parent] == "outer", names[parent]
 """)
+
+
+COLLECTING = """
+import gc
+stop = False
+def collect():
+    while not stop:
+        garbage = []
+        for i in range(500):
+            one = []; one.append(one); garbage.append({i: one})
+        gc.collect()
+def busy():
+    while not stop: work(20)
+running = [threading.Thread(target=f) for f in (collect, collect, busy, busy)]
+"""
+
+
+def test_f39_recorders_are_dropped_beside_collections() -> None:
+    """A collection frees a tracked object without references a second time."""
+    check(f"""{COLLECTING}
+def drop():
+    while not stop:
+        r = core.Recorder(); r.enable(); del r
+running.append(threading.Thread(target=drop))
+for t in running: t.start()
+time.sleep(3)
+stop = True
+for t in running: t.join()
+""")
+
+
+@pytest.mark.parametrize("action", ["clear", "pause_functions", "loader_totals"])
+def test_f39_three_threads_switch_at_once(action: str) -> None:
+    check(f"""{COLLECTING}
+r = core.Recorder(); r.start_sections(); r.enable()
+def switch():
+    while not stop:
+        r.{action}(); r.resume_functions()
+def short():
+    while not stop:
+        for t in threads(4, work, 5): t.join()
+running += [threading.Thread(target=f) for f in (switch, switch, switch, short)]
+for t in running: t.start()
+time.sleep(3)
+stop = True
+for t in running: t.join()
+r.disable(); r.stop_sections(); r.clear()
+r.start_sections(); r.enable()
+for t in threads(8, work, 300): t.join()
+r.disable(); r.stop_sections()
+check(r.export(), 8, 300)
+""")
+
+
+def test_f39_phases_change_beside_collections() -> None:
+    check(f"""{COLLECTING}
+r = core.Recorder(); r.start_sections(); r.enable()
+for t in running: t.start()
+ends = time.monotonic() + 3
+while time.monotonic() < ends:
+    for phase in (3, 4, 5, 6): r.set_phase(phase)
+stop = True
+for t in running: t.join()
+r.disable(); r.stop_sections()
+assert {{k: v for k, v in r.export()["counters"].items() if v}} == {{}}
+""")
+
+
+def test_f39_a_fork_beside_collections(backend: str) -> None:
+    """A thread of the parent may be about to stop the world at that moment."""
+    check(f"""{COLLECTING}
+import os, warnings
+warnings.simplefilter("ignore")
+r = core.Recorder(backend={backend!r}); r.start_sections(); r.enable()
+for t in running: t.start()
+for _ in range(40):
+    pid = os.fork()
+    if pid == 0:
+        work(50)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+stop = True
+for t in running: t.join()
+""")
