@@ -1,4 +1,4 @@
-"""The trainer and the optimizers of a run, told by its functions."""
+"""The trainer and the optimizers of a run, known by their functions."""
 
 from __future__ import annotations
 
