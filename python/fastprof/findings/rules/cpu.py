@@ -74,7 +74,7 @@ def _fewer(facts: Facts) -> tuple[str, ...]:
     if threads > free:
         why = "" if not workers else (
             ": the loader's worker needs a CPU, too" if workers == 1
-            else f": the loader's {workers} workers need CPUs, too"
+            else f": the loader's {plural(workers, 'worker')} need CPUs, too"
         )  # fmt: skip
         out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
     if workers > max(1, cpus - 1):
