@@ -16,10 +16,9 @@ typedef struct retired {
 /* Never freed: threads may still wait for it while the interpreter ends. */
 static PyObject *lock;
 
-/* Both are guarded. */
-static unsigned
-    inside; /* threads under the guard, and those it was let go by */
-static retired *waiting;
+/* Number of threads under the guard, with those that have let others in. */
+static unsigned inside;  /* guarded */
+static retired *waiting; /* guarded */
 
 static int alone; /* a forked child that has started no thread so far */
 

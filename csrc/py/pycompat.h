@@ -44,8 +44,9 @@ fp_compat_context(void)
 }
 
 /* Does this thread hold the GIL, in the main interpreter?  (In a free-threaded
- * build: may it call Python?)  For code that may run on any thread: PyGILState_Check() is true on all of them once a
- * subinterpreter has existed. */
+ * build: may it call Python?)  For code that may run on any thread:
+ * PyGILState_Check() is true on all of them once a subinterpreter has
+ * existed. */
 static inline int
 fp_compat_holds_gil(void)
 {
