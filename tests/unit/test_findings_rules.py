@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report import build_report
@@ -21,7 +23,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import MS, Node, py
+from unit.snapshots import MS, Node, gpu, py
 
 SHUTDOWN = torch_py(
     "torch/utils/data/dataloader.py", "_MultiProcessingDataLoaderIter._shutdown_workers"
@@ -218,6 +220,16 @@ def test_s3_14_backward_far_slower_than_forward_is_found_with_a_ratio():
     assert "backward-share" not in found(run({"forward": 20, "backward": 50}))
 
 
+def test_a_slow_backward_under_autocast_on_a_cpu_is_recorded_without_it() -> None:
+    phases = {"data": 9, "forward": 5, "backward": 80, "optimizer": 5}
+    autocast = torch_py("torch/amp/autocast_mode.py", "autocast.__enter__")
+    made = run(phases, inside={"": [calls(autocast, 0.1)]})
+    off = gpu(devices=(), status="off", reason="no NVIDIA device or no NVIDIA driver")
+    fix = found(replace(made, gpu=off))["backward-share"].fix[0]
+    assert fix.startswith("Record the program without torch.autocast")
+    assert "autocast" not in found(made)["backward-share"].fix[0]
+
+
 def test_s1_23_recomputation_suppresses_the_rule_about_backward():
     phases = {"data": 9, "forward": 15, "backward": 60}
     checkpointed = {"backward": [calls(torch_py("torch/utils/checkpoint.py",
@@ -242,6 +254,8 @@ def test_s1_17_shares_outside_of_the_usual_are_a_note(forward, backward, rules):
 
 def test_s3_15_the_texts_of_advice_are_there():
     made = run({"data": 1, "forward": 60, "backward": 30})
+    off = gpu(devices=(), status="off", reason="no NVIDIA device or no NVIDIA driver")
+    assert "AMP" not in noted(replace(made, gpu=off))["forward-share"].fix[0]
     fix = noted(made)["forward-share"].fix[0]
     for word in ("Distillation", "quantization", "architecture", "AMP", "checkpointing"):
         assert word in fix

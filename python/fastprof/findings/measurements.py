@@ -24,7 +24,7 @@ from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
-from fastprof.report.rows import UNACCOUNTED, FunctionRow, key_of
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
@@ -102,8 +102,8 @@ class Facts:
 
     @Lazy
     def rows(self) -> Mapping[str, float]:
-        """The rows of the step table: name -> ms per step."""
-        return {row.name: row.mean_ms for row in self.report.steps.rows}
+        """The rows of the step table without fastprof's: name -> ms per step."""
+        return {row.name: row.mean_ms for row in self.report.steps.rows if row.name != OWN_COST}
 
     @Lazy
     def nested(self) -> Mapping[str, float]:
@@ -197,17 +197,13 @@ class Facts:
         return self._outside.imported
 
     @Lazy
-    def free_ms(self) -> tuple[float, float]:
-        """The functions' time per step in no section, and the function hook's cost in it."""
-        thread, chosen = self.thread, self._outside.chosen
-        if thread is None or not chosen or not self.counted:
-            return 0.0, 0.0
+    def free_ms(self) -> float:
+        """The functions' time per step in no section."""
+        chosen = self._outside.chosen
+        if not chosen or not self.counted:
+            return 0.0
         ns = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
-        raw = sum(
-            ns for ns, is_chosen in zip(thread.nodes.self_ns, chosen, strict=True) if is_chosen
-        )
-        scale = 1 / _MS / self.counted
-        return max(0.0, ns * scale - self._beyond_ms / self.counted), max(0.0, raw - ns) * scale
+        return max(0.0, ns / _MS - self._beyond_ms) / self.counted
 
     def is_loop(self, key: Key) -> bool:
         """Return whether sections of steps run in a function: it has the loop, or calls it."""
@@ -449,6 +445,12 @@ class Facts:
         """The GPU layer, None if it was off."""
         gpu = self.report.gpu
         return gpu if gpu is not None and gpu.status == "on" and gpu.devices else None
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether the machine is known to have no GPU."""
+        gpu = self.report.gpu
+        return gpu is not None and gpu.lacks_device
 
     @Lazy
     def timeline(self) -> Timeline | None:

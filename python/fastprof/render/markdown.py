@@ -69,7 +69,7 @@ def _blocks(report: Report, rows: int) -> list[Block]:
 
 def _headline(report: Report) -> str:
     if report.steps.mean_ms is not None:
-        return f"{number(report.steps.mean_ms)} ms per step"
+        return f"{duration(report.steps.mean_ms)} per step"
     return f"{duration(report.wall_ms)} recorded"
 
 
@@ -113,7 +113,7 @@ def _findings(report: Report, limit: int) -> list[Part]:
     for finding in report.findings[:limit]:
         saving = ""
         if finding.saving_ms is not None:
-            saving = f", estimated saving {number(finding.saving_ms)} ms per step"
+            saving = f", estimated saving {duration(finding.saving_ms)} per step"
         said = [shortened(s, _SENTENCE) for s in (*finding.evidence[:1], *finding.fix[:1])]
         leads.append(shortened(finding.title, _SENTENCE))
         rows.append(". ".join(s.rstrip(".") for s in (saving, *said)) + ".")

@@ -11,7 +11,8 @@ from fastprof.names import ascii_name, elided
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
-from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.rows import OWN_COST, UNACCOUNTED
+from fastprof.report.steps import OWN_KIND
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
 from fastprof.tables.cells import duration, number, percent, percent_between, shortened
@@ -58,9 +59,10 @@ def headline(report: Report, width: int) -> list[str]:
     meta, steps = report.meta, report.steps
     parts = []
     if steps.mean_ms is not None:
+        unit = 1000 if duration(steps.mean_ms).endswith(" s") else 1
         parts.append(
-            f"{plural(steps.measured, 'step')} of {number(steps.mean_ms)} ms "
-            f"(p50 {number(steps.p50_ms)}, p95 {number(steps.p95_ms)})"
+            f"{plural(steps.measured, 'step')} of {duration(steps.mean_ms)} "
+            f"(p50 {_scaled(steps.p50_ms, unit)}, p95 {_scaled(steps.p95_ms, unit)})"
         )
     elif steps.count:
         parts.append(f"{plural(steps.count, 'step')}, all warm-up")
@@ -76,6 +78,10 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
     program = elided(ascii_name(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
+
+
+def _scaled(ms: float | None, unit: int) -> str:
+    return number(None if ms is None else ms / unit)
 
 
 def _steps(report: Report, width: int) -> list[str]:
@@ -106,7 +112,7 @@ def _unmarked(report: Report) -> str:
             "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
             "keras' optimizers; in another loop call fastprof.step() at the end of each step."
         )
-    if steps.measured and [row.name for row in steps.rows] == [UNACCOUNTED]:
+    if steps.measured and {row.name for row in steps.rows} <= {UNACCOUNTED, OWN_COST}:
         return (
             "No section ran in these steps. A part of the step that runs in `with "
             'fastprof.profile_section("forward"):` has a row here.'
@@ -126,7 +132,11 @@ def _unprofiled(report: Report, width: int) -> list[str]:
 
 
 def _split(report: Report, width: int) -> list[str]:
-    kinds = [row for row in report.steps.split if (row.share or 0.0) >= _KIND]
+    kinds = [
+        row
+        for row in report.steps.split
+        if (row.share or 0.0) >= _KIND and row.name != OWN_KIND  # the table has it
+    ]
     if not kinds:
         return []
     said = ", ".join(f"{row_name(row)} {percent(row.share)} %" for row in kinds)

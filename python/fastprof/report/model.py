@@ -264,7 +264,7 @@ def build_report(
     section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
-    steps = step_table(snapshot)
+    steps = step_table(snapshot, whole, correct_times=correct_times)
     # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)

@@ -13,6 +13,8 @@ from fastprof.report.figures import duration
 
 #: Name of the kernels for which the table had no row left.
 OTHER_KERNELS_NAME = "(other kernels)"
+#: The beginning of the reason if the machine has no GPU.
+_NO_DEVICE = "no NVIDIA device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +343,11 @@ class GpuReport:
     paused_ns: int = 0
     pauses: tuple[PauseRow, ...] = ()
     health_reason: str = ""
+
+    @property
+    def lacks_device(self) -> bool:
+        """Whether the machine has no GPU."""
+        return self.status != "on" and self.reason.startswith(_NO_DEVICE)
 
     @property
     def utilization(self) -> float | None:

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.figures import duration, percent_between, plural
+from fastprof.report.functions import thread_of_steps
 from fastprof.report.in_run import hook_cost, is_uneven, own_costs, unprofiled_step
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
+from fastprof.report.step_costs import costs_by_section, own_in_steps_ns
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -148,22 +150,27 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         return overhead
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view, enabled=correct_times)
-    costs = own_costs(whole)
     hook = has_functions(whole) and correction.overhead_ns is not None
-    if costs.timed is None and not hook:
+    own = own_in_steps_ns(whole, view)
+    if own_costs(whole).timed is None and not hook:
         return overhead
-    cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
-    least = float(correction.least_ns or 0) if hook else 0.0
-    # Section entries share out the cost of sections, steps and loaders.
-    entries = sum(row.count for row in whole.sections)
-    part = sum(row.count for row in view.sections) / entries if entries else 1.0
-    own = costs.in_steps * part
-    cost, least = cost + own, least + own
+    cost = least = 0.0
+    if hook and correction.applied:
+        thread = thread_of_steps(view)
+        cost = sum(costs_by_section(whole, view, correction).values()) - own
+        for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
+            if number != thread:
+                cost += sum(tree.nodes.self_ns) - sum(column)
+        least = cost * (1.0 if correction.factors is None else correction.factors.least)
+        if correction.factors is None:
+            cost += correction.bytecode_ns
+    elif hook:
+        least = float(correction.overhead_ns or 0)
+        cost = least + correction.bytecode_ns
     return replace(
         overhead,
-        own_step_ms=costs.timed_in_steps * part / 1e6 / max(1, steps.measured),
-        steps_share=min(1.0, cost / steps.sum_ns),
-        least_steps_share=min(1.0, least / steps.sum_ns),
+        steps_share=min(1.0, (cost + own) / steps.sum_ns),
+        least_steps_share=min(1.0, (least + own) / steps.sum_ns),
     )
 
 

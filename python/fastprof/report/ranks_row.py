@@ -14,7 +14,7 @@ from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.ranks import FunctionExcess, RankRow
 from fastprof.report.ranks_health import rank_health
-from fastprof.report.rows import UNACCOUNTED, FunctionRow
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
@@ -210,7 +210,9 @@ def rank_row(report: Report, path: str) -> RankRow:
         step_ms=steps.mean_ms,
         p95_ms=steps.p95_ms,
         cv=steps.cv,
-        sections=tuple((r.name, r.mean_ms) for r in steps.rows if r.name != UNACCOUNTED),
+        sections=tuple(
+            (r.name, r.mean_ms) for r in steps.rows if r.name not in (UNACCOUNTED, OWN_COST)
+        ),
         waits=tuple(_waits(report).items()),
         gpu_utilization=None if report.gpu is None else report.gpu.utilization,
         gpu_compute_ms=sum(s.compute_ns for s in spans) / n / 1e6 if spans and n else None,

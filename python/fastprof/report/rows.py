@@ -28,6 +28,8 @@ ALIASES: Mapping[str, str] = {
 
 #: Name of a step's time outside of its top-level sections.
 UNACCOUNTED = "(unaccounted)"
+#: The row of fastprof's cost in a step.
+OWN_COST = "(fastprof)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,11 @@ class SectionRow(HasGpu):
 
 @dataclass(frozen=True, slots=True)
 class StepSection:
-    """A top-level section inside the measured steps, or ``(unaccounted)``.
+    """A top-level section inside the measured steps, ``(unaccounted)`` or ``(fastprof)``.
 
+    fastprof's estimated cost is subtracted from the others, and is the row ``(fastprof)``.
     ``mean_ms`` is per measured step, whether the section ran in it or not; ``steps`` counts the
-    steps in which it ran (None for ``(unaccounted)``).
+    steps in which it ran (None for the last two).
     """
 
     name: str
@@ -82,7 +85,7 @@ class StepSection:
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """Steps of the training thread, as measured (nothing subtracted).
+    """Steps of the training thread; wall times as measured (nothing subtracted).
 
     ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which ran without
     the function hook, were measured.  ``rows`` add up to ``wall_ns`` exactly, and so does
@@ -196,8 +199,7 @@ class Overhead:
     windows.  ``corrected`` says whether ``functions_ms`` was subtracted from functions and
     sections; ``clamped_ms`` is the part that could not be.  ``steps_share`` is the upper limit of
     the profiler's share of the measured steps' time (operator windows are outside of steps),
-    ``least_steps_share`` the lower limit; None without measured steps.  ``own_step_ms`` is the
-    measured part of ``sections_ms`` in one measured step: most of it is in no section.
+    ``least_steps_share`` the lower limit; None without measured steps.
     """
 
     estimated_ms: float | None
@@ -212,4 +214,3 @@ class Overhead:
     steps_share: float | None = None
     least_share: float | None = None
     least_steps_share: float | None = None
-    own_step_ms: float = 0.0

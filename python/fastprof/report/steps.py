@@ -12,6 +12,12 @@ from fastprof.snapshot import NodeTable, Snapshot
 #: Number of places kept of one kind of time.
 PLACES = 10
 
+#: The kind of time that fastprof costs.
+OWN_KIND = "fastprof"
+
+#: Sections whose time is of the kind ``data``.
+_DATA = ("data", "data_loading")
+
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
 IN_BACKWARD = "backward (at least)"
 
@@ -50,7 +56,8 @@ class StepSeriesView:
 
 @dataclass(frozen=True, slots=True)
 class SplitRow:
-    """One kind of time in the measured steps; see ``fastprof.snapshot.steps.SPLIT_KINDS``.
+    """One kind of time in the measured steps: one of ``fastprof.snapshot.steps.SPLIT_KINDS``, or
+    :data:`OWN_KIND`.
 
     ``mean_ms`` is per measured step, ``share`` of the steps' wall time.  ``places`` are
     (function, line or section; ns), largest first.
@@ -95,8 +102,13 @@ def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(ns / 1e6 for ns in column)
 
 
-def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
-    """Return the kinds of time in the measured steps, largest first."""
+def split_rows(snapshot: Snapshot, costs: Mapping[str, int]) -> tuple[SplitRow, ...]:
+    """Return the kinds of time in the measured steps, largest first.
+
+    Args:
+        snapshot: the part of the run that the report shows.
+        costs: fastprof's cost in ns by section of the steps; it becomes a kind of time.
+    """
     steps = snapshot.steps
     n = steps.measured
     if not n:
@@ -111,9 +123,21 @@ def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
             share=ns / steps.sum_ns if steps.sum_ns else None,
             places=_largest(places.get(name, {}), ns),
         )
-        for name, ns in steps.split
+        for name, ns in _without(costs, dict(steps.split)).items()
     ]
     return tuple(sorted(rows, key=lambda r: -r.total_ns))
+
+
+def _without(costs: Mapping[str, int], kinds: dict[str, int]) -> dict[str, int]:
+    """Move fastprof's cost out of loading data and computing."""
+    in_data = sum(ns for name, ns in costs.items() if name in _DATA)
+    moved = 0
+    for kind, ns in (("data", in_data), ("compute", sum(costs.values()) - in_data)):
+        taken = min(ns, kinds.get(kind, 0))
+        if taken:
+            kinds[kind] -= taken
+            moved += taken
+    return {**kinds, OWN_KIND: moved} if moved else kinds
 
 
 def _largest(places: Mapping[str, int], total_ns: int) -> tuple[tuple[str, int], ...]:

@@ -99,8 +99,14 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     number = training_thread(snapshot)
     if number < 0 or not report.has_tree:
         return UserTree((), 0, 0.0, ())
-    columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
-    entries, library, folded = _entries(snapshot, number, columns[number])
+    column = correct(snapshot, enabled=report.overhead.corrected).self_ns[number]
+    if report.overhead.corrected:  # fastprof's own functions are a part of its cost
+        own = [is_own(key) for key in snapshot.keys]
+        column = tuple(
+            0 if own[key] else ns
+            for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
+        )
+    entries, library, folded = _entries(snapshot, number, column)
     whole = entries[0].total_ns
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:

@@ -8,8 +8,7 @@ from fastprof.report.figures import plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block, Items, Part, Text
-from fastprof.tables.cells import number, percent, shortened
-from fastprof.tables.gpu import lacks_device
+from fastprof.tables.cells import duration, number, percent, shortened
 from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
@@ -120,7 +119,7 @@ def all_findings(report: Report) -> list[Block]:
         rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
         blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
     if found.abstained:
-        no_gpu = report.gpu is not None and lacks_device(report.gpu)
+        no_gpu = report.gpu is not None and report.gpu.lacks_device
         of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
         rows = tuple(f"{rule}: {_line(why)}" for rule, why in found.abstained if rule not in of_gpu)
         rows += (f"{', '.join(of_gpu)}: no GPU was found",) if of_gpu else ()
@@ -163,7 +162,7 @@ def _saving(finding: Finding) -> str:
     share = f"{percent(finding.saving_share)} %"
     if finding.saving_ms is None:
         return f" [estimated saving: {share}]"
-    return f" [estimated saving: {number(finding.saving_ms)} ms per step, {share}]"
+    return f" [estimated saving: {duration(finding.saving_ms)} per step, {share}]"
 
 
 def _line(text: str) -> str:

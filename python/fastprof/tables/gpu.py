@@ -32,9 +32,6 @@ LINE_ROWS = 10
 
 _MIB = 1 << 20
 
-#: The beginning of the reason if the machine has no GPU.
-_NO_DEVICE = "no NVIDIA device"
-
 _NO_TABLE = Table("", (), ())
 
 
@@ -49,13 +46,8 @@ def gpu_lines(report: Report) -> list[str]:
     return lines if report.memory is None else [*lines, _memory_line(report.memory)]
 
 
-def lacks_device(gpu: GpuReport) -> bool:
-    """Return whether the machine has no GPU."""
-    return gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE)
-
-
 def _gpu_line(gpu: GpuReport) -> str:
-    if lacks_device(gpu):
+    if gpu.lacks_device:
         return "GPU: none found"
     if gpu.status != "on":
         reason = ascii_name(gpu.reason, 1000).rstrip(". ") or "it was switched off"

@@ -10,7 +10,7 @@ from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
 from fastprof.report.outliers import NO_DETAIL
-from fastprof.report.rows import UNACCOUNTED, FunctionRow, SectionRow, StepTable, key_of
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, SectionRow, StepTable, key_of
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
@@ -121,10 +121,12 @@ def steps_table(report: Report) -> Table:
     if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
         headers.pop()
         rows = [row[:-1] for row in rows]
+    how = " (wall time as measured)"
+    if any(r.name == OWN_COST for r in report.steps.rows):
+        how = " (wall time; fastprof's cost is a row)"
     return Table(
-        "Where a step goes (wall time as measured)", tuple(headers), tuple(rows), spare=("steps",),
-        total=True,
-    )  # fmt: skip
+        f"Where a step goes{how}", tuple(headers), tuple(rows), spare=("steps",), total=True
+    )
 
 
 def steps_brief(report: Report, limit: int) -> Table:

@@ -6,7 +6,7 @@ from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.blocks import Block, Text
-from fastprof.tables.cells import number, percent, short
+from fastprof.tables.cells import duration, number, percent, short
 from fastprof.tables.report import FUNCTION_ROWS, functions
 
 
@@ -36,7 +36,7 @@ def _of_step(report: Report, name: str) -> str:
     """Return the row of the step table as the end of a sentence; empty without a row."""
     for step in report.steps.rows:
         if step.name == name:
-            return f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
+            return f"; {duration(step.mean_ms)} per step, {percent(step.share)} % of it"
     return ""
 
 

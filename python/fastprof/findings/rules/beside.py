@@ -18,36 +18,26 @@ from fastprof.findings.places import KNOWN
 from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
 from fastprof.report.rows import UNACCOUNTED
 
 _LIMIT = LIMITS["unaccounted-share"]
 #: A larger part counts as most of it.
 _MOST = 0.5
-#: A smaller part of the step needs no explanation.
-_LITTLE = 0.005
 _UNKNOWN = "Record functions as well: then this finding names the function that takes it."
 
 
 def unaccounted(facts: Facts) -> Draft | None:
     """Time of the step in no section; the most that can be saved is its hottest function's time.
 
-    Excludes fastprof's own time between sections, which is much of a step below a millisecond. On a
-    GPU it counts only the time in which the GPU is idle.
+    On a GPU it counts only the time in which the GPU is idle.
     """
     need_steps(facts)
     row = facts.rows.get(UNACCOUNTED)
     if row is None or len(facts.rows) < 2:
         raise Abstain("no section ran in the measured steps")
-    own = min(row, facts.report.overhead.own_step_ms)
     hot = facts.hot_outside
-    ms = max(0.0, row * (1 - facts.imported_outside) - own)
-    ms, stalled = _while_idle(facts, ms)
-    theirs, hook = facts.free_ms
-    # The row contains the hook's cost, and a function's time does not.
-    theirs = min(ms, theirs)
-    told = 0.0 if hot is None else theirs * (hot.share + sum(share for _, share in hot.calls))
-    cost = max(own, min(own + hook, row - told))
+    ms, stalled = _while_idle(facts, row * (1 - facts.imported_outside))
+    theirs = min(ms, facts.free_ms)
     draft = share_draft(
         facts, _LIMIT, ms,
         rule="unaccounted",
@@ -56,7 +46,6 @@ def unaccounted(facts: Facts) -> Draft | None:
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(row, facts)}."),
-            f"{duration(cost)} of it is fastprof's." if facts.share(cost) >= _LITTLE else "",
             stalled,
             "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",

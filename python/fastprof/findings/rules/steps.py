@@ -90,6 +90,12 @@ def step_time_variation(facts: Facts) -> Draft | None:
 
 #: If other programs may be the cause, nothing in this one is known to be wrong.
 _ALONE = ("Record again while nothing else runs on this machine, before you change anything.",)
+_BACKWARD_IN_BFLOAT16 = (
+    ("Record the program without torch.autocast: it runs on the CPU, and a CPU without bfloat16 "
+    "instructions computes in bfloat16 far slower than in float32, most of all in backward."),
+)  # fmt: skip
+#: Without a GPU neither mixed precision nor the memory of activations matters.
+_SMALLER_FORWARD = ("Try torch.compile, distillation, quantization or a smaller architecture.",)
 _USUAL_CAUSES = "Usual causes: data loading, dynamic batch sizes, memory fragmentation."
 _PASSES = FORWARD | BACKWARD
 #: Rules that explain why some steps are longer; a finding of one of these is the cause.
@@ -298,10 +304,17 @@ def backward_share(facts: Facts) -> Draft | None:
             (f"Backward takes {span_text(backward, facts)}, forward {span_text(forward, facts)}; "
             "they are roughly equal as a rule. No recomputation was seen."),
         ),
-        fix=fixes("backward-share", facts.framework),
+        fix=_BACKWARD_IN_BFLOAT16 if _in_bfloat16(facts) else fixes(
+            "backward-share", facts.framework
+        ),
         ms=backward - forward, grade=grade, sections=BACKWARD,
         yields_to=frozenset({"unaccounted"}),
     )  # fmt: skip
+
+
+def _in_bfloat16(facts: Facts) -> bool:
+    """Return whether the CPU computes the steps under torch.autocast."""
+    return facts.cpu_only and facts.use("autocast").calls > 0
 
 
 def recomputes(facts: Facts) -> bool:
@@ -324,6 +337,8 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
         severity="note",
         threshold=f"usually {usual.text}", source=usual.origin,
         evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
-        fix=fixes(f"{phase}-share", facts.framework),
+        fix=_SMALLER_FORWARD if phase == "forward" and facts.cpu_only else fixes(
+            f"{phase}-share", facts.framework
+        ),
         sections=FORWARD if phase == "forward" else BACKWARD,
     )  # fmt: skip

@@ -123,11 +123,12 @@ def tensor_copies(facts: Facts) -> Draft | None:
             callers(facts, "copies"),
         ),
         fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
-              ".contiguous()."),) if alone else (),
+              ".contiguous()."),) if alone else _ON_CPU if facts.cpu_only else (),
         group="copies",
     )  # fmt: skip
 
 
+_ON_CPU = ("Create batches in the dtype of the model, once, so that no step converts them.",)
 _COPYING = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
 #: Methods that keep the dtype and nearly always the device; without a GPU there is one more.
 _COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")

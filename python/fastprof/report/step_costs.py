@@ -1,0 +1,60 @@
+"""fastprof's cost inside the measured steps, by section."""
+
+from __future__ import annotations
+
+from fastprof.report.correct import Correction
+from fastprof.report.functions import thread_of_steps
+from fastprof.report.in_run import own_costs
+from fastprof.report.origin import is_own
+from fastprof.snapshot import Snapshot
+
+#: The part of a step in no section.
+NO_SECTION = -1
+
+
+def own_in_steps_ns(whole: Snapshot, view: Snapshot) -> float:
+    """Return the time in measured steps of sections, steps, loaders and the hooks on trainers.
+
+    Section entries share it out between the phases of the run.
+    """
+    entries = sum(row.count for row in whole.sections)
+    part = sum(row.count for row in view.sections) / entries if entries else 1.0
+    return own_costs(whole).in_steps * part
+
+
+def costs_by_section(whole: Snapshot, view: Snapshot, correction: Correction) -> dict[int, float]:
+    """Return fastprof's cost in ns over all measured steps, in the training thread.
+
+    The keys are those of the step's top-level sections, and :data:`NO_SECTION`.  The function hook
+    costs what :func:`~fastprof.report.correct.correct` subtracts from functions.  fastprof's own
+    functions count where they ran; what they do not contain lies between sections.
+
+    Args:
+        whole: the run.
+        view: its measured steps.
+        correction: the corrected times of ``view``.
+    """
+    own_ns = own_in_steps_ns(whole, view)
+    costs = {NO_SECTION: 0.0}
+    if correction.applied and view.threads:
+        number = thread_of_steps(view)
+        nodes, column = view.threads[number].nodes, correction.self_ns[number]
+        is_section = [key.kind == "section" for key in view.keys]
+        owns = [is_own(key) for key in view.keys]
+        tops = [NO_SECTION] * len(nodes)
+        seen_ns = 0.0
+        for i in range(1, len(nodes)):
+            parent, key = nodes.parent[i], nodes.key[i]
+            top = tops[parent]
+            tops[i] = key if top == NO_SECTION and is_section[key] else top
+            if not owns[key]:
+                ns = float(nodes.self_ns[i] - column[i])
+            elif tops[i] == NO_SECTION:
+                continue  # part of the rest
+            else:
+                ns = min(float(nodes.self_ns[i]), own_ns - seen_ns)
+                seen_ns += ns
+            costs[tops[i]] = costs.get(tops[i], 0.0) + ns
+        own_ns -= seen_ns
+    costs[NO_SECTION] += own_ns
+    return costs

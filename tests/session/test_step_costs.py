@@ -1,0 +1,38 @@
+"""The table of a step leaves fastprof's cost out of the parts, and adds up with it."""
+
+from __future__ import annotations
+
+import fastprof
+import pytest
+from fastprof.report import build_report
+
+
+def _tiny(value: int) -> int:
+    return value + 1
+
+
+def _shares(*, functions: bool) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the shares of a step's parts, and the same with fastprof's cost in them."""
+    work = fastprof.profile_section("work")
+    with fastprof.Profiler(functions=functions, gpu=False) as prof:
+        for _ in range(40):
+            with work:
+                sum(range(60_000))
+            for value in range(4_000):
+                _tiny(value)
+            prof.step()
+    steps = prof.report().steps
+    assert sum(row.total_ns for row in steps.rows) == steps.wall_ns
+    raw = build_report(prof.snapshot(), correct_times=False).steps
+    return {r.name: r.share for r in steps.rows}, {r.name: r.share for r in raw.rows}
+
+
+def test_calls_between_the_sections_do_not_enlarge_their_share() -> None:
+    """A step of which a part makes many calls, and the other none."""
+    alone, _ = _shares(functions=False)
+    shares, raw = _shares(functions=True)
+    assert shares["(fastprof)"] > 0.02
+    true = alone["work"] / (alone["work"] + alone["(unaccounted)"])
+    said = shares["work"] / (shares["work"] + shares["(unaccounted)"])
+    assert abs(said - true) < 0.6 * abs(raw["work"] - true)
+    assert raw["work"] + raw["(unaccounted)"] == pytest.approx(1)
