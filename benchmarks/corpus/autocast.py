@@ -12,7 +12,7 @@ from kit import flag, mlp, start, update
 
 def main() -> None:
     start()
-    x = torch.randn(8, 128, 512)
+    x = torch.randn(8, 32, 512)
     model = mlp(512, 2048, 2048, 512)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(20):
