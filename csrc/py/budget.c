@@ -70,9 +70,8 @@ cost_of(const fp_recorder *r, fp_budget_kind kind)
  * end is still expected, and a call from elsewhere would switch it off, so
  * that they would stay open forever.  The next look considers them again. */
 static void
-find_open(void *arg)
+find_open(fp_recorder *r)
 {
-    fp_recorder *r = arg;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_path_walk w = fp_path_walk_begin(t);
         for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
@@ -162,8 +161,7 @@ is_exceeded(fp_recorder *r, uint64_t steps)
 static int
 count_nodes(fp_recorder *r, uint32_t *left)
 {
-    /* Include ended threads; otherwise the totals would drop when they are
-     * joined. */
+    /* Include ended threads: the totals must not drop when they are joined. */
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
         for (; t->looked_at < t->tree.count; t->looked_at++) {
@@ -298,9 +296,8 @@ mark_nodes(fp_recorder *r, uint32_t *left)
 /* Mutes the chosen functions.  A function with an open call stays as it is; a
  * later look may choose it again. */
 static void
-mute_chosen(void *arg)
+mute_chosen(fp_recorder *r)
 {
-    fp_recorder *r = arg;
     fp_budget *b = &r->recording.budget;
     b->look++;
     find_open(r);
@@ -321,21 +318,12 @@ mute_chosen(void *arg)
     }
 }
 
-static void
-mute(fp_recorder *r)
-{
-    fp_world_stopped(mute_chosen, r);
-}
-
-/* ---- places that call Python functions ---- */
-
-/* Takes the cheapest measure first: it loses no call of a Python function.
- * Returns 1 if this call took it. */
+/* The cheapest measure: it loses no call of a Python function.  Returns 1 if
+ * this call took it. */
 static int
 leave_out_sites(fp_recorder *r)
 {
-    /* Without the GIL, another thread may be about to call a C function from
-     * the place. */
+    /* Without the GIL, a thread may be about to call a C function there. */
     if (FP_FREE_THREADED || r->recording.leaves_out_sites ||
         !fp_monitoring_leave_out_sites(r)) {
         return 0;
@@ -363,18 +351,18 @@ allowance(const fp_recorder *r, int64_t ticks)
     return FEWEST + (more > 0.0 && more < 1e9 ? (uint32_t)more : 0);
 }
 
-void
-fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
+typedef struct {
+    fp_recorder *recorder;
+    const fp_steps *steps;
+} look;
+
+/* Does the part of a look that this step allows. */
+static void
+look_on(void *arg)
 {
+    const fp_steps *steps = ((look *)arg)->steps;
+    fp_recorder *r = ((look *)arg)->recorder;
     fp_budget *b = &r->recording.budget;
-    if (b->stage == FP_BUDGET_IDLE && !is_due(steps->count)) {
-        return;
-    }
-    if (r->hooks.backend != FP_BACKEND_MONITORING ||
-        r->config.max_overhead <= 0.0 || r->config.cost_python_ns <= 0.0 ||
-        r->paused || r->keys.count == 0) {
-        return;
-    }
     if (b->stage == FP_BUDGET_IDLE) {
         begin_look(r);
     }
@@ -384,14 +372,29 @@ fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
         if (is_exceeded(r, steps->count) && !leave_out_sites(r)) {
             b->stage = FP_BUDGET_CHOOSING;
             b->choices = b->key = 0;
-            fp_world_stopped(find_open, r);
+            find_open(r);
         }
     }
     if (b->stage == FP_BUDGET_CHOOSING && choose_keys(r, &left)) {
         b->stage = take_choices(r) ? FP_BUDGET_MARKING : FP_BUDGET_IDLE;
     }
     if (b->stage == FP_BUDGET_MARKING && mark_nodes(r, &left)) {
-        mute(r);
+        mute_chosen(r);
         b->stage = FP_BUDGET_IDLE;
     }
+}
+
+void
+fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
+{
+    if (r->recording.budget.stage == FP_BUDGET_IDLE && !is_due(steps->count)) {
+        return;
+    }
+    if (r->hooks.backend != FP_BACKEND_MONITORING ||
+        r->config.max_overhead <= 0.0 || r->config.cost_python_ns <= 0.0 ||
+        r->paused || r->keys.count == 0) {
+        return;
+    }
+    look arg = {r, steps};
+    fp_world_stopped(look_on, &arg);
 }

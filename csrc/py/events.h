@@ -25,8 +25,9 @@ static inline fp_thread *
 fp_plain_thread(const uint64_t *epoch)
 {
     const fp_tls *me = fp_this_thread;
-    return FP_LIKELY(me->functions.epoch == *epoch) ? me->functions.thread
-                                                    : NULL;
+    return FP_LIKELY(me->functions.epoch == FP_READ(*epoch))
+               ? me->functions.thread
+               : NULL;
 }
 
 /* Returns 1 if the call was recorded; 0: nothing was done, take the full

@@ -11,6 +11,8 @@
  *                       do not take the guard for ordinary events.  It may
  *                       let others in before it begins, so the function tests
  *                       again what must still hold.
+ *   FP_READ(), FP_WRITE()  for the few fields that say whether a thread may go
+ *                       on without the guard.
  *   fp_guard_retire()   frees a record that a thread may still use which let
  *                       others in: as soon as no thread is under the guard.
  *
@@ -21,6 +23,11 @@
 #include "py/pycompat.h" /* Python.h goes first */
 
 #if FP_FREE_THREADED
+
+/* A field that one thread writes while others read it without the guard. */
+#define FP_READ(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define FP_WRITE(field, value) \
+    __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
 
 typedef struct fp_guard {
     fp_critical critical;
@@ -53,6 +60,9 @@ int
 fp_guard_is_alone(void);
 
 #else
+
+#define FP_READ(field) (field)
+#define FP_WRITE(field, value) ((field) = (value))
 
 #define FP_GUARD() (void)0
 

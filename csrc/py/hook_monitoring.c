@@ -5,6 +5,7 @@
  * cheaper than a builtin method and needs no argument parsing.  A callback
  * gets the code object, so no frame object is ever created.  See
  * monitoring_events.h. */
+#include "py/guard.h"
 #include "py/hooks.h"
 #include "py/monitoring_events.h"
 
@@ -66,8 +67,8 @@ register_events(fp_recorder *r)
         cb->vectorcall = fp_monitoring_handler(r, i);
         cb->missing = r->state->missing;
         cb->disable = r->state->disable;
-        cb->recorder = r;
-        cb->plain = &r->plain_epoch;
+        FP_WRITE(cb->recorder, r);
+        FP_WRITE(cb->plain, &r->plain_epoch);
         r->hooks.callback[i] = (PyObject *)cb;
         if (fp_tool_register(r->state, r->hooks.tool_id, i,
                              r->hooks.callback[i], &set) < 0) {
@@ -182,8 +183,8 @@ fp_monitoring_forget(fp_recorder *r)
         fp_callback *cb = (fp_callback *)r->hooks.callback[i];
         if (cb != NULL) {
             r->hooks.callback[i] = NULL;
-            cb->plain = &never;
-            cb->recorder = NULL;
+            FP_WRITE(cb->plain, &never);
+            FP_WRITE(cb->recorder, NULL);
             give_callback(r->state, cb);
         }
     }

@@ -164,7 +164,7 @@ static void
 end(fp_hook *hook)
 {
     hook->recorder = NULL;
-    hook->plain = &never;
+    FP_WRITE(hook->plain, &never);
 }
 
 int
@@ -185,7 +185,7 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     hook->recorder = r;
-    hook->plain = &r->plain_epoch;
+    FP_WRITE(hook->plain, &r->plain_epoch);
     hook->home = PyThread_get_thread_ident();
     /* A hook left behind by an ended tool is no reason to refuse.  But we must
      * not replace it, so threads that start from now on are not recorded. */

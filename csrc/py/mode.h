@@ -2,6 +2,7 @@
 #ifndef FP_PY_MODE_H
 #define FP_PY_MODE_H
 
+#include "py/guard.h"
 #include "py/recorder.h"
 
 /* Derives the mode from the switches, the timer and the clock.  Call it after
@@ -23,8 +24,8 @@ fp_recorder_set_mode(fp_recorder *r)
                       ? FP_MODE_PLAIN
                       : FP_MODE_FULL;
     }
-    r->plain_epoch =
-        r->mode == FP_MODE_PLAIN ? r->function_epoch : FP_EPOCH_OFF;
+    FP_WRITE(r->plain_epoch,
+             r->mode == FP_MODE_PLAIN ? r->function_epoch : FP_EPOCH_OFF);
 }
 
 /* Sets the epoch of functions and derives the mode.  Each thread then finds

@@ -44,7 +44,7 @@ plain_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
     if (FP_UNLIKELY(PyVectorcall_NARGS(nargsf) < needed)) {
         return NULL;
     }
-    return fp_plain_thread(((fp_callback *)self)->plain);
+    return fp_plain_thread(FP_READ(((fp_callback *)self)->plain));
 }
 
 /* ... for the path of known nodes; NULL in builds with the GIL, too. */
@@ -180,7 +180,7 @@ static int
 known_call(PyObject *self, PyObject *const *args, size_t nargsf)
 {
     fp_thread *t = known_thread(self, nargsf, 4);
-    const fp_recorder *r = ((fp_callback *)self)->recorder;
+    const fp_recorder *r = FP_READ(((fp_callback *)self)->recorder);
     if (t == NULL || r == NULL) {
         return 0;
     }
@@ -197,7 +197,7 @@ static int
 known_c_leave(PyObject *self, PyObject *const *args, size_t nargsf)
 {
     fp_thread *t = known_thread(self, nargsf, 4);
-    const fp_recorder *r = ((fp_callback *)self)->recorder;
+    const fp_recorder *r = FP_READ(((fp_callback *)self)->recorder);
     if (t == NULL || r == NULL || fp_this_thread->pending_code != NULL) {
         return 0;
     }

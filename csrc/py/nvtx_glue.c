@@ -99,7 +99,7 @@ set_nvtx_out(fp_state *st, uint8_t on)
 {
     st->nvtx_out = on;
     if (st->section_owner != NULL) {
-        st->section_owner->nvtx_out = on;
+        FP_WRITE(st->section_owner->nvtx_out, on);
     }
 }
 

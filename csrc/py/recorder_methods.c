@@ -178,22 +178,35 @@ recorder_code_objects(PyObject *self, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+typedef struct {
+    fp_recorder *recorder;
+    size_t bytes;
+    uint64_t nodes;
+} memory;
+
+static void
+add_threads(void *arg)
+{
+    memory *m = arg;
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(m->recorder, t)) != NULL) {
+        m->bytes += fp_thread_bytes(t);
+        m->nodes += t->tree.count;
+    }
+}
+
 static PyObject *
 recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
-    size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
-                   (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
-                   fp_trace_bytes(&r->trace.log);
-    uint64_t nodes = 0;
-    fp_thread *t = NULL;
-    while ((t = fp_recorder_next(r, t)) != NULL) {
-        bytes += fp_thread_bytes(t);
-        nodes += t->tree.count;
-    }
-    return Py_BuildValue("{sKsKsI}", "bytes", (unsigned long long)bytes,
-                         "nodes", (unsigned long long)nodes, "threads",
+    memory m = {r, 0, 0};
+    m.bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
+              (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
+              fp_trace_bytes(&r->trace.log);
+    fp_world_stopped(add_threads, &m);
+    return Py_BuildValue("{sKsKsI}", "bytes", (unsigned long long)m.bytes,
+                         "nodes", (unsigned long long)m.nodes, "threads",
                          r->thread_count);
 }
 

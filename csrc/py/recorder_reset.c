@@ -3,6 +3,7 @@
  * recording. */
 #include "py/recorder_reset.h"
 
+#include "py/guard.h"
 #include "py/hooks.h"
 #include "py/in_use.h"
 #include "py/run_phase.h"
@@ -36,7 +37,7 @@ fp_recorder_reset(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
         .phases.now = r->recording.phases.now,
         .budget.look = r->recording.budget.look,
     };
-    r->lingering = 0;
+    FP_WRITE(r->lingering, 0);
     if (r->config.timer == NULL && (r->functions_on || r->sections_on)) {
         r->recording.origin = r->started = fp_clock_now(&r->clock);
     }

@@ -76,13 +76,14 @@ open_extras(fp_recorder *r, const fp_section_object *s)
     if (s->state->section_owner == r) {
         fp_section_synchronize(r, s);
     }
-    return s->state->section_owner; /* Python code may have changed it */
+    return FP_READ(
+        s->state->section_owner); /* Python code may have changed it */
 }
 
 void
 fp_section_open(fp_section_object *s)
 {
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (FP_FREE_THREADED && r == NULL) {
         return; /* another thread has switched sections off */
     }
@@ -141,7 +142,7 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
     if (s->state->section_owner == r) {
         fp_section_synchronize(r, s);
     }
-    r = s->state->section_owner;
+    r = FP_READ(s->state->section_owner);
     if (r == NULL) {
         return;
     }
@@ -167,7 +168,7 @@ fp_section_end_lingering(fp_recorder *r)
         return;
     }
     const fp_section_object *s = r->lingers.section;
-    r->lingering = 0;
+    FP_WRITE(r->lingering, 0);
     if (r->lingers.parked) {
         r->lingers.parked = 0;
         fp_thread *t = fp_recorder_section_thread(r);
@@ -203,7 +204,7 @@ end_lingering_inside(fp_recorder *r, const fp_section_object *s)
 void
 fp_section_close(fp_section_object *s, unsigned flags)
 {
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (FP_FREE_THREADED && r == NULL) {
         return;
     }
@@ -221,8 +222,8 @@ fp_section_close(fp_section_object *s, unsigned flags)
 static inline int
 is_plain(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
 {
-    return FP_LIKELY(s->plain && r->section_extras == 0 &&
-                     me->sections.epoch == r->section_epoch);
+    return FP_LIKELY(FP_READ(s->plain) && FP_READ(r->section_extras) == 0 &&
+                     me->sections.epoch == FP_READ(r->section_epoch));
 }
 
 static inline int
@@ -247,7 +248,7 @@ PyObject *
 fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r != NULL) {
         const fp_tls *me = fp_this_thread;
         if ((!is_plain(r, s, me) || !plain_open(r, s, me)) &&
@@ -263,7 +264,7 @@ PyObject *
 fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r != NULL) {
         const fp_tls *me = fp_this_thread;
         int error = nargs > 0 && args[0] != Py_None;
@@ -296,7 +297,7 @@ fp_section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r == NULL || is_open(r, s)) {
         Py_RETURN_FALSE;
     }
@@ -309,7 +310,7 @@ fp_section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     return PyBool_FromLong(r != NULL && is_open(r, s));
 }
 
@@ -318,7 +319,7 @@ fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
     if (t != NULL && fp_thread_has_open_section(t, s->id)) {
         if (r->lingers.parked) {
@@ -327,7 +328,7 @@ fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
         r->lingers.section = s;
         r->lingers.in = t;
         r->lingers.epoch = r->section_epoch;
-        r->lingering = 1;
+        FP_WRITE(r->lingering, 1);
         r->lingers.parked = 0;
     }
     Py_RETURN_NONE;
@@ -338,7 +339,7 @@ fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r != NULL && r->lingers.section == s) {
         fp_section_end_lingering(r);
     }
@@ -350,7 +351,7 @@ fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r != NULL && lingers_here(r) && r->lingers.section == s &&
         !r->lingers.parked &&
         fp_thread_has_open_section(r->lingers.in, s->id)) {
@@ -366,7 +367,7 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = s->state->section_owner;
+    fp_recorder *r = FP_READ(s->state->section_owner);
     if (r == NULL || !lingers_here(r) || r->lingers.section != s ||
         !r->lingers.parked) {
         Py_RETURN_FALSE;

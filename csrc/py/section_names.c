@@ -74,7 +74,7 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     s->phase = (uint8_t)meaning.phase;
     s->cover = (uint8_t)meaning.kind;
     s->sync = (int8_t)sync;
-    s->plain = sync <= 0 && s->cover == FP_KIND_NONE;
+    FP_WRITE(s->plain, sync <= 0 && s->cover == FP_KIND_NONE);
     PyObject_GC_Track(s);
     if (PyDict_SetItem(st->sections, key, (PyObject *)s) < 0) {
         Py_DECREF(s);

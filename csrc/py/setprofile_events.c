@@ -168,7 +168,7 @@ int
 fp_setprofile_event(PyObject *self, PyFrameObject *frame, int what,
                     PyObject *arg)
 {
-    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
+    fp_thread *t = fp_plain_thread(FP_READ(((fp_hook *)self)->plain));
     if (FP_LIKELY(t != NULL && plain_event(((fp_hook *)self)->recorder, t,
                                            frame, what, arg))) {
         return 0;

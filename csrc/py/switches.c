@@ -238,11 +238,11 @@ fp_recorder_start_sections(fp_recorder *r)
         return busy(st, "sections");
     }
     account_start(r);
-    r->section_epoch = fp_new_epoch();
+    FP_WRITE(r->section_epoch, fp_new_epoch());
     r->sections_on = 1;
     FP_LAYERS(r, epochs, r);
-    st->section_owner = r;
-    r->nvtx_out = st->nvtx_out;
+    FP_WRITE(r->nvtx_out, st->nvtx_out);
+    FP_WRITE(st->section_owner, r);
     FP_LAYERS(r, sections_start, r);
     return 0;
 }
@@ -263,9 +263,9 @@ drop_sections(void *arg)
             fp_thread_park(t, now_of(r, t));
         }
     }
-    r->section_epoch = FP_EPOCH_OFF;
+    FP_WRITE(r->section_epoch, FP_EPOCH_OFF);
     if (r->state->section_owner == r) {
-        r->state->section_owner = NULL;
+        FP_WRITE(r->state->section_owner, NULL);
     }
 }
 

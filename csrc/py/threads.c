@@ -155,7 +155,7 @@ hide_records(void *arg)
         fp_recorder_set_epoch(r, fp_new_epoch());
     }
     if (r->section_epoch != FP_EPOCH_OFF) {
-        r->section_epoch = fp_new_epoch();
+        FP_WRITE(r->section_epoch, fp_new_epoch());
     }
 }
 

@@ -401,6 +401,7 @@ def test_the_example_runs(tmp_path) -> None:
     script = Path(__file__).parents[2] / "examples" / "lightning_trainer.py"
     command = [sys.executable, "-W", "ignore", str(script), "--out", str(tmp_path)]
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
-    assert "61 steps of " in out
+    # 64, without three of warm-up and those that ran without the function hook.
+    assert re.search(r"\b[56]\d steps of ", out), out
     for name in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
