@@ -20,7 +20,7 @@ static PyObject *lock;
 static unsigned inside;  /* guarded */
 static retired *waiting; /* guarded */
 
-static int alone; /* a forked child that has started no thread so far */
+static int alone; /* see fp_guard_is_alone() */
 
 /* The other threads do not exist here.  Runs before any other code of the
  * child: hooks of other modules send events. */
@@ -96,6 +96,14 @@ fp_guard_is_alone(void)
 {
     alone = alone && fp_compat_has_one_thread();
     return alone;
+}
+
+int
+fp_guard_child_records(void)
+{
+    int first = alone;
+    alone = 0;
+    return first;
 }
 
 void

@@ -52,12 +52,16 @@ fp_guard_retire(void (*free)(void *object), void *object);
 void
 fp_world_stopped(void (*function)(void *arg), void *arg);
 
-/* Is this a forked child that has started no thread so far?  A thread of the
- * parent may have been about to stop the world; whoever stops it in the child
- * then waits forever for the lock of that thread.  CPython stops it to set
- * events. */
+/* Is this a forked child that has started no thread and no recording so far?
+ * A thread of the parent may have been about to stop the world; whoever stops
+ * it in the child then waits forever for the lock of that thread.  CPython
+ * stops it to set events: a child that does not record must not. */
 int
 fp_guard_is_alone(void);
+
+/* The process starts a recording.  Returns 1 for a child's first one. */
+int
+fp_guard_child_records(void);
 
 #else
 
@@ -80,6 +84,12 @@ fp_world_stopped(void (*function)(void *arg), void *arg)
 
 static inline int
 fp_guard_is_alone(void)
+{
+    return 0;
+}
+
+static inline int
+fp_guard_child_records(void)
 {
     return 0;
 }

@@ -166,6 +166,8 @@ fp_recorder_start_functions(fp_recorder *r)
     if (st->function_owner != NULL) {
         return busy(st, "functions");
     }
+    /* Callbacks of the parent's recording may have switched events off. */
+    st->restart_events |= fp_guard_child_records();
     begin_switch(r);
     uint64_t epoch = fp_new_epoch();
     /* Recording begins before the hook is set, so that the first event finds

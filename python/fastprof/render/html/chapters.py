@@ -227,12 +227,16 @@ def _memory(report: Report) -> list[Markup]:
     return [figure(memory_chart(memory))]
 
 
+#: Fields of ``meta`` whose effect the notes tell.
+_IN_NOTES = frozenset({"fell_back", "imports_folded", "new_threads_lost", "ended_threads"})
+
+
 def _about(report: Report) -> list[Markup]:
     notes = [*gpu_lines(report), report.overhead.text, *report.notes]
     meta = [
-        (tables.name(key), "n/a" if value is None else tables.name(str(value)))
+        (tables.name(key.replace("_", " ")), tables.name(str(value)))
         for key, value in report.meta.items()
-        if key != "recorded_until_ns"
+        if value is not None and key not in _IN_NOTES and not key.endswith("_ns")
     ]
     pairs = el("div", el("h3", "Configuration"), facts(meta, class_="pairs"), class_="part")
     said = bullets([printable_name(text) for text in notes if text], class_="part notes")
