@@ -11,7 +11,7 @@ from fastprof.report.in_run import hook_cost, is_uneven, own_costs, unprofiled_s
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
-from fastprof.report.step_costs import costs_by_section, own_in_steps_ns
+from fastprof.report.step_costs import costs_by_section, part_in_steps
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -151,13 +151,16 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view, enabled=correct_times)
     hook = has_functions(whole) and correction.overhead_ns is not None
-    own = own_in_steps_ns(whole, view)
-    if own_costs(whole).timed is None and not hook:
+    costs = own_costs(whole)
+    if costs.timed is None and not hook:
         return overhead
+    part = part_in_steps(whole, view)
+    own = costs.in_steps * part
     cost = least = 0.0
     if hook and correction.applied:
         thread = thread_of_steps(view)
-        cost = sum(costs_by_section(whole, view, correction).values()) - own
+        cost = sum(costs_by_section(whole, view, correction).values())
+        cost -= costs.timed_in_steps * part
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
             if number != thread:
                 cost += sum(tree.nodes.self_ns) - sum(column)

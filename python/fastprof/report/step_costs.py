@@ -12,14 +12,13 @@ from fastprof.snapshot import Snapshot
 NO_SECTION = -1
 
 
-def own_in_steps_ns(whole: Snapshot, view: Snapshot) -> float:
-    """Return the time in measured steps of sections, steps, loaders and the hooks on trainers.
+def part_in_steps(whole: Snapshot, view: Snapshot) -> float:
+    """Return the part of the cost of sections, steps and loaders that is in measured steps.
 
     Section entries share it out between the phases of the run.
     """
     entries = sum(row.count for row in whole.sections)
-    part = sum(row.count for row in view.sections) / entries if entries else 1.0
-    return own_costs(whole).in_steps * part
+    return sum(row.count for row in view.sections) / entries if entries else 1.0
 
 
 def costs_by_section(whole: Snapshot, view: Snapshot, correction: Correction) -> dict[int, float]:
@@ -27,14 +26,15 @@ def costs_by_section(whole: Snapshot, view: Snapshot, correction: Correction) ->
 
     The keys are those of the step's top-level sections, and :data:`NO_SECTION`.  The function hook
     costs what :func:`~fastprof.report.correct.correct` subtracts from functions.  fastprof's own
-    functions count where they ran; what they do not contain lies between sections.
+    functions count where they ran, their time outside of the tree between sections.  What torch
+    takes longer because it has hooks is not among the costs: where it does is unknown.
 
     Args:
         whole: the run.
         view: its measured steps.
         correction: the corrected times of ``view``.
     """
-    own_ns = own_in_steps_ns(whole, view)
+    own_ns = own_costs(whole).timed_in_steps * part_in_steps(whole, view)
     costs = {NO_SECTION: 0.0}
     if correction.applied and view.threads:
         number = thread_of_steps(view)
