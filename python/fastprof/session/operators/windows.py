@@ -425,8 +425,9 @@ class OperatorWindows:
             return
         if not self._windows:
             if not self._lost and not self._skipped:
-                # No warning: the report, which follows, has the note.
-                self._faults.notes.append(self._why_nothing(count))
+                # Without torch nothing is missing: no warning.
+                tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
+                tell(self._why_nothing(count))
             return
         if options.save_dir is None:
             return
