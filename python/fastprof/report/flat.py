@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from fastprof.snapshot import NodeTable
+from fastprof.snapshot import Key, NodeTable
 
 _Number = TypeVar("_Number", int, float)
 
@@ -88,6 +88,16 @@ def _add(into: Row, row: Row) -> None:
     into.cum_ns += row.cum_ns
     into.raw_self_ns += row.raw_self_ns
     into.raw_cum_ns += row.raw_cum_ns
+
+
+def top_sections(nodes: NodeTable, keys: Sequence[Key]) -> list[int]:
+    """Return for each node the key of the outermost section that contains it; -1: none."""
+    is_section = [key.kind == "section" for key in keys]
+    found = [-1] * len(nodes)
+    for i in range(1, len(nodes)):
+        above, key = found[nodes.parent[i]], nodes.key[i]
+        found[i] = key if above == -1 and is_section[key] else above
+    return found
 
 
 def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Number]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from statistics import median
 
+from fastprof.report.flat import top_sections
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
 
@@ -241,15 +242,11 @@ def _parts(
     snapshot: Snapshot, tree: ThreadTree, need: Sequence[float], often: Sequence[bool], n: int
 ) -> dict[int, _Part]:
     """Return the part of a step in each top-level section, by key; -1: outside of sections."""
-    is_section = [key.kind == "section" for key in snapshot.keys]
     nodes = tree.nodes
     phase = nodes.phase or (0,) * len(nodes)
-    part_of = [-1] * len(nodes)
+    part_of = top_sections(nodes, snapshot.keys)
     parts = {-1: _Part()}
-    for i, (parent, key) in enumerate(zip(nodes.parent, nodes.key, strict=True)):
-        if i:
-            above = part_of[parent]
-            part_of[i] = key if above == -1 and is_section[key] else above
+    for i in range(len(nodes)):
         if phase[i] != 0 or not (need[i] or often[i]):
             continue
         part = parts.setdefault(part_of[i], _Part())

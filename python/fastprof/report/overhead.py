@@ -159,7 +159,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     cost = least = 0.0
     if hook and correction.applied:
         thread = thread_of_steps(view)
-        cost = sum(costs_by_section(whole, view, correction).values())
+        cost = sum(costs_by_section(whole, view).values())
         cost -= costs.timed_in_steps * part
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
             if number != thread:

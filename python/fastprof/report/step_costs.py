@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fastprof.report.correct import Correction
+from fastprof.report.correct import correct
+from fastprof.report.flat import top_sections
 from fastprof.report.functions import thread_of_steps
 from fastprof.report.in_run import own_costs
 from fastprof.report.origin import is_own
@@ -10,6 +11,9 @@ from fastprof.snapshot import Snapshot
 
 #: The part of a step in no section.
 NO_SECTION = -1
+
+#: Cache key of a snapshot's costs.
+_COSTS = "step costs"
 
 
 def part_in_steps(whole: Snapshot, view: Snapshot) -> float:
@@ -21,7 +25,7 @@ def part_in_steps(whole: Snapshot, view: Snapshot) -> float:
     return sum(row.count for row in view.sections) / entries if entries else 1.0
 
 
-def costs_by_section(whole: Snapshot, view: Snapshot, correction: Correction) -> dict[int, float]:
+def costs_by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
     """Return fastprof's cost in ns over all measured steps, in the training thread.
 
     The keys are those of the step's top-level sections, and :data:`NO_SECTION`.  The function hook
@@ -32,29 +36,30 @@ def costs_by_section(whole: Snapshot, view: Snapshot, correction: Correction) ->
     Args:
         whole: the run.
         view: its measured steps.
-        correction: the corrected times of ``view``.
     """
+    costs: dict[int, float] | None = view.known.get(_COSTS)
+    if costs is None:  # a report needs it twice
+        costs = view.known[_COSTS] = _by_section(whole, view)
+    return costs
+
+
+def _by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
+    correction = correct(view)
     own_ns = own_costs(whole).timed_in_steps * part_in_steps(whole, view)
     costs = {NO_SECTION: 0.0}
     if correction.applied and view.threads:
         number = thread_of_steps(view)
         nodes, column = view.threads[number].nodes, correction.self_ns[number]
-        is_section = [key.kind == "section" for key in view.keys]
         owns = [is_own(key) for key in view.keys]
-        tops = [NO_SECTION] * len(nodes)
-        seen_ns = 0.0
+        tops = top_sections(nodes, view.keys)
         for i in range(1, len(nodes)):
-            parent, key = nodes.parent[i], nodes.key[i]
-            top = tops[parent]
-            tops[i] = key if top == NO_SECTION and is_section[key] else top
-            if not owns[key]:
+            if not owns[nodes.key[i]]:
                 ns = float(nodes.self_ns[i] - column[i])
             elif tops[i] == NO_SECTION:
                 continue  # part of the rest
             else:
-                ns = min(float(nodes.self_ns[i]), own_ns - seen_ns)
-                seen_ns += ns
+                ns = min(float(nodes.self_ns[i]), own_ns)
+                own_ns -= ns
             costs[tops[i]] = costs.get(tops[i], 0.0) + ns
-        own_ns -= seen_ns
     costs[NO_SECTION] += own_ns
     return costs

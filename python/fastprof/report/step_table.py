@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastprof.report.correct import correct
 from fastprof.report.in_run import unprofiled_step
 from fastprof.report.outliers import find_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
@@ -63,8 +62,7 @@ def _costs(whole: Snapshot) -> dict[int, float]:
     """Return fastprof's cost by section; empty: the tree does not tell steps from the rest."""
     if not whole.phases:
         return {}
-    view = view_of(whole, RUN_PHASES[STEPS])
-    return costs_by_section(whole, view, correct(view))
+    return costs_by_section(whole, view_of(whole, RUN_PHASES[STEPS]))
 
 
 def _step_rows(
