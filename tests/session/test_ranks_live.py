@@ -141,6 +141,25 @@ def test_a_rank_names_its_functions_between_its_steps():
     assert not any(row[0].endswith("save") for row in in_steps.functions)
 
 
+def test_functions_of_a_delay_leave_out_the_steps_before_it():
+    def work(seconds):
+        time.sleep(seconds)
+
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
+        prof.enter_phase("steps")
+        for i in range(12):
+            work(0.0 if i < 7 else 0.01)
+            prof.step()
+            if i % 3 == 2:
+                thread = threading.Thread(target=recording.window)
+                thread.start()
+                thread.join()
+        detail = recording.detail(Request("job", 5, 7, 12, (0,)))
+    us = next(us for name, _, _, us, _ in detail.functions if name.endswith("work"))
+    assert us >= 10_000  # per step; six sixths, not five
+
+
 @pytest.mark.slow
 def test_a_killed_rank_is_told_and_the_others_go_on(tmp_path):
     with Ranks(tmp_path, 3, 8, 0.0) as ranks:

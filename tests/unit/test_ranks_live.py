@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -117,7 +118,8 @@ class Job:
             assert (request.phase, request.ranks) == ("checkpoint", (rank,))
             rows = (("save", "train.py", 30, 8000, {"torch.save": 7900}), ("f", "a.py", 1, 9, {}))
             return encode_detail(RankDetail(JOB, rank, request.number, rows))
-        late = self.late(rank, request.last - 1)
+        steps = range(request.first, request.last)
+        late = sum(self.late(rank, step) for step in steps) / len(steps)
         decode_us = round((OWN_MS["data"] + late) * 1000)
         functions = (
             ("decode", "dataset.py", 31, decode_us, {}),
@@ -136,19 +138,29 @@ def on(rank, ms, first=0, last=10**9):
 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
-def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(world):
-    job = Job(world, late=on(1, 9.0, first=1240))
-    while job.step < 1240:
+@pytest.mark.parametrize("first", [1000, 1040, 1240, 1320])
+def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(world, first):
+    job = Job(world, late=on(1, 9.0, first=first))
+    while job.step < first:
         assert job.tick() == []
     began = job.now
     while not job.said:
         job.tick()
     (line,) = job.said
     assert job.now - began <= 20.0
-    assert line.startswith("Rank 1 (host n1) is late by ")
-    assert "data, decode (dataset.py:31) +9.00 ms; this costs the job up to " in line
+    told = re.match(
+        r"Rank 1 \(host n1\) is late by ([\d.]+) ms per step .*: data, decode \(dataset.py:31\) "
+        r"\+([\d.]+) ms; this costs the job up to ([\d.]+) %",
+        line,
+    )
+    assert told is not None, line
+    # All figures are of the steps since it is late, not of the healthy ones of the window, too.
+    late_ms, function_ms, percent = map(float, told.groups())
+    assert late_ms == pytest.approx(9.0, rel=0.04)
+    assert function_ms == pytest.approx(9.0, rel=0.04)
+    assert percent == pytest.approx(100 * 9.0 / 54.0, rel=0.06)
     since = int(line.split("since about step ")[1].split(":")[0])
-    assert abs(since - 1240) <= 2 * job.size
+    assert abs(since - first) <= 2 * job.size
     assert job.run(12) == [line]  # and no further verdict
 
 

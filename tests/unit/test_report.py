@@ -13,7 +13,8 @@ from fastprof.errors import ExportError, UnknownSectionError
 from fastprof.render import formats, text
 from fastprof.report import build_report
 from fastprof.report.figures import duration
-from fastprof.report.rows import ALIASES, UNACCOUNTED
+from fastprof.report.phase_names import ALIASES
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
 from fastprof.tables import report as tables
 from hypothesis import given

@@ -40,7 +40,8 @@ from fastprof.comparison.tops import tops
 from fastprof.names import file_name
 from fastprof.report.figures import plural, with_percent
 from fastprof.report.loaders import LoaderRow
-from fastprof.report.rows import ALIASES, FunctionRow
+from fastprof.report.phase_names import ALIASES
+from fastprof.report.rows import FunctionRow
 
 LEVEL = 0.95
 #: Two runs of the same program may differ by this part for external reasons.

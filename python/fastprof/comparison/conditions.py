@@ -36,7 +36,7 @@ from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import welch
 from fastprof.errors import ConditionError
 from fastprof.report.figures import change, chosen_percent, signed
-from fastprof.report.rows import ALIASES
+from fastprof.report.phase_names import ALIASES
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 

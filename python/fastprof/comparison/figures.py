@@ -27,7 +27,8 @@ from fastprof.comparison.runs import CPU, Run
 from fastprof.errors import ConditionError
 from fastprof.names import file_name
 from fastprof.report.model_gpu import KernelRow
-from fastprof.report.rows import ALIASES, FunctionRow, SectionRow, StepTable
+from fastprof.report.phase_names import ALIASES
+from fastprof.report.rows import FunctionRow, SectionRow, StepTable
 
 #: (value, kind of unit)
 Figure = tuple[float, str]

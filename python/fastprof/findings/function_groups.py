@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fastprof.findings.group_times import Match
+from fastprof.report import phase_names
 from fastprof.snapshot import Key
 
-DATA = frozenset({"data", "data_loading"})
+DATA = frozenset(phase_names.DATA)
 H2D = frozenset({"h2d"})
-FORWARD = frozenset({"forward", "forward_pass"})
-BACKWARD = frozenset({"backward", "backward_pass"})
-OPTIMIZER = frozenset({"optimizer", "optimizer_step"})
+FORWARD = frozenset(phase_names.FORWARD)
+BACKWARD = frozenset(phase_names.BACKWARD)
+OPTIMIZER = frozenset(phase_names.OPTIMIZER)
 LOGGING = frozenset({"logging", "callbacks", "log", "metrics", "metrics_computation"})
 CHECKPOINT = frozenset({"checkpoint", "checkpointing", "save_checkpoint", "save"})
 COMMUNICATION = frozenset({"communication", "synchronization", "all_reduce", "grad_sync"})

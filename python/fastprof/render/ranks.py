@@ -11,6 +11,7 @@ from fastprof.names import ascii_name
 from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
+from fastprof.report.phase_names import BACKWARD, DATA, FORWARD, OPTIMIZER
 from fastprof.report.ranks import SIGNALS, RankReport, RankRow
 from fastprof.report.writers import plain_values
 from fastprof.tables.blocks import Block, Items, Part, Text
@@ -158,10 +159,10 @@ def _rank(row: RankRow, work: float | None) -> tuple[str, ...]:
     return (
         str(row.rank), "n/a" if row.host is None else short(row.host), str(row.steps),
         number(row.step_ms), number(row.p95_ms), number(work),
-        number(row.section_ms("data", "data_loading")),
-        number(row.section_ms("forward", "forward_pass")),
-        number(row.section_ms("backward", "backward_pass")),
-        number(row.section_ms("optimizer", "optimizer_step")),
+        number(row.section_ms(*DATA)),
+        number(row.section_ms(*FORWARD)),
+        number(row.section_ms(*BACKWARD)),
+        number(row.section_ms(*OPTIMIZER)),
         number(row.communication_ms), percent(row.gpu_utilization), number(row.gpu_compute_ms),
         number(row.gpu_waits), number(memory),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
+from fastprof.report.phase_names import DATA
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
@@ -38,7 +39,6 @@ _MUCH = 0.95
 #: Sending a batch from a worker takes about as long as making such a short one.
 SHORT_BATCH_MS = 1.0
 
-_DATA = ("data", "data_loading")
 #: Parts of a batch's time; the wait for the next batch is separate.
 PHASES = ("data", "forward", "backward", "optimizer")
 
@@ -238,7 +238,7 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
-    loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)
+    loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in DATA)
     if loading >= steps.sum_ns:  # nothing but loading, or an invented file
         return None
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6

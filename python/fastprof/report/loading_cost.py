@@ -7,14 +7,12 @@ recording makes loading slower and the rest hardly.
 from __future__ import annotations
 
 from fastprof.report.correct import without_hook
+from fastprof.report.phase_names import DATA
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 
 #: A smaller part is the error of the estimate rather than time of the program.
 _LEAST = 0.05
-
-#: Sections that load batches.
-LOADING = frozenset({"data", "data_loading"})
 
 
 def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
@@ -27,7 +25,7 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
     if not 0 <= thread < len(snapshot.threads):
         return 1.0, 1.0
     nodes, plain = snapshot.threads[thread].nodes, without_hook(snapshot)[thread]
-    loads = [key.kind == "section" and key.name in LOADING for key in snapshot.keys]
+    loads = [key.kind == "section" and key.name in DATA for key in snapshot.keys]
     phase = nodes.phase or (0,) * len(nodes)
     inside = [False] * len(nodes)
     sums = [[0.0, 0.0], [0.0, 0.0]]

@@ -32,8 +32,8 @@ from fastprof.report.model_gpu import GpuReport, KernelRow, KernelUse, MemoryRep
 from fastprof.report.notes import beyond_notes, make_notes
 from fastprof.report.operators import OperatorReport, operator_report
 from fastprof.report.overhead import overhead_of
+from fastprof.report.phase_names import ALIASES
 from fastprof.report.rows import (
-    ALIASES,
     UNACCOUNTED,
     FunctionRow,
     Overhead,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks import RankRow
-from fastprof.report.ranks_row import BACKWARD, Between, RankRun, RankSteps, is_communication
+from fastprof.report.ranks_row import Between, RankRun, RankSteps, is_communication
 from fastprof.report.ranks_window import COLUMNS, RankWindow, Row, joined
 
 #: A window has this many seconds of steps, and at least this many blocks.

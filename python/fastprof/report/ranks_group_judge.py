@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks import LateStep, RankRow
 from fastprof.report.ranks_cause import own_ms, section_of_step, tells
 from fastprof.report.ranks_group import CPU, RankGroup, quantile_ms
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
 from fastprof.report.ranks_live_compared import STRICT, Compared
-from fastprof.report.ranks_row import BACKWARD, Between, RankRun, RankSteps
+from fastprof.report.ranks_row import Between, RankRun, RankSteps
 from fastprof.report.ranks_verdict import ENGINE, LatenessTest, Verdict, straggler_of, worth
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.student import critical

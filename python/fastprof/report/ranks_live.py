@@ -274,7 +274,7 @@ class Judge(HeardRanks):
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
-            late = found.late[rank].straggler_of(rank) if rank in found.late else None
+            late = found.late[rank].straggler_of(rank, known.since) if rank in found.late else None
             # If only a minute shows the delay, a window shows it too large or too small.
             if late is not None and known.slow and rank in found.sure:
                 known.slow = late.late_ms < _CHANGE * known.straggler.late_ms
@@ -333,9 +333,10 @@ class Judge(HeardRanks):
             return
 
     def _open(self, known: _Late, found: Compared, live: Sequence[int], now: float) -> None:
-        late = known.straggler
-        signal = found.late[late.rank].signal
-        known.since = since(self._history(found.runs), late, signal)
+        late, verdict = known.straggler, found.late[known.straggler.rank]
+        known.since = since(self._history(found.runs), late, verdict.signal)
+        # Without the steps of the window before the delay began.
+        known.straggler = verdict.straggler_of(late.rank, known.since)
         self.begun += 1
         self._lates[late.rank] = known
         self._ask(known, live, now)
@@ -368,7 +369,7 @@ class Judge(HeardRanks):
         known.asked, known.details = now, {}
         rank = self._ranks[late]
         starts = window_starts(rank, rank.size, last)
-        first = starts[0] if starts else last
+        first = max(starts[0], known.since) if starts else last
         known.request = Request(self._job, self._number, first, last, (late, *others))
 
     def _others(self, late: int, live: Sequence[int]) -> list[int]:

@@ -12,6 +12,7 @@ from fastprof.names import ascii_name
 from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
+from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks import FunctionExcess, RankRow
 from fastprof.report.ranks_health import rank_health
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
@@ -35,7 +36,6 @@ _LEAST_BETWEEN = 0.02
 #: Most training loaders whose workers and batch sizes are compared.
 _LOADERS = 20
 
-BACKWARD = ("backward", "backward_pass")
 _COMMUNICATION = frozenset(
     {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
 )

@@ -29,6 +29,8 @@ _TURNS = 0.1
 #: Signals for which work in C++ in backward looks like waiting.
 ENGINE = ("autograd", "backward")
 _EVER = 1 << 62
+#: Fewest steps, or blocks of steps, whose mean is the delay since a step.
+_FEW = 3
 #: Number of kept hangs, the longest ones.
 _MOST_HANGS = 50
 
@@ -61,14 +63,14 @@ class Verdict:
         late = {run.row.rank: worth(one) for run, one in found if worth(one) > 0.0}
         return dict(sorted(late.items(), key=lambda row: -row[1]))
 
-    def straggler_of(self, rank: int) -> Straggler:
-        """Return one of :attr:`late_ms` with all known details of its delay."""
+    def straggler_of(self, rank: int, since: int = 0) -> Straggler:
+        """Return one of :attr:`late_ms` with all known details of its delay since a step."""
         late = self.straggler
-        if late is not None and late.rank == rank:
+        if late is not None and late.rank == rank and not since:
             return late
         assert self.test is not None
         at = next(i for i, run in enumerate(self.runs) if run.row.rank == rank)
-        return straggler_of(self.runs, self.test, self.step_ms, at)
+        return straggler_of(self.runs, self.test, self.step_ms, at, since)
 
 
 def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
@@ -237,7 +239,11 @@ def worth(one: Lateness) -> float:
 
 
 def straggler_of(
-    runs: Sequence[RankRun], test: LatenessTest, step_ms: float, at: int | None = None
+    runs: Sequence[RankRun],
+    test: LatenessTest,
+    step_ms: float,
+    at: int | None = None,
+    since: int = 0,
 ) -> Straggler:
     """Return the details of a late rank's delay.
 
@@ -246,6 +252,7 @@ def straggler_of(
         test: the test that found it.
         step_ms: the usual time of a step.
         at: its index in ``runs``; None: the latest.
+        since: the times are of later steps only, if there are a few.
     """
     late, signal = test.late, test.signal
     latest = max(range(len(runs)), key=lambda i: worth(late[i])) if at is None else at
@@ -253,6 +260,8 @@ def straggler_of(
     others = [i for i in range(len(runs)) if i != latest]
     window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)
     first, last = (0, _EVER) if window is None else (window.first, window.last)
+    if sum(since <= number <= last for number in test.owns[latest].numbers) >= _FEW:
+        first = max(first, since)
     works = [_mean_of(own, first, last) for own in test.owns]
     usual = median([works[i] for i in others])
     late_ms = works[latest] - usual

@@ -5,7 +5,6 @@ Times are milliseconds, shares are fractions of 1, and an unknown value is None,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fastprof.report.in_run import UnprofiledStep
@@ -13,18 +12,6 @@ from fastprof.report.model_gpu import GpuUse, HasGpu
 from fastprof.report.outliers import Outlier
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Key
-
-#: The two names of each of the four phases.
-ALIASES: Mapping[str, str] = {
-    "data": "data_loading",
-    "forward": "forward_pass",
-    "backward": "backward_pass",
-    "optimizer": "optimizer_step",
-    "data_loading": "data",
-    "forward_pass": "forward",
-    "backward_pass": "backward",
-    "optimizer_step": "optimizer",
-}
 
 #: Name of a step's time outside of its top-level sections.
 UNACCOUNTED = "(unaccounted)"

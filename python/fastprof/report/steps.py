@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fastprof.names import file_name
 from fastprof.report.origin import is_own, is_users
+from fastprof.report.phase_names import DATA
 from fastprof.snapshot import NodeTable, Snapshot
 
 #: Number of places kept of one kind of time.
@@ -15,8 +16,6 @@ PLACES = 10
 #: The kind of time that fastprof costs.
 OWN_KIND = "fastprof"
 
-#: Sections whose time is of the kind ``data``.
-_DATA = ("data", "data_loading")
 
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
 IN_BACKWARD = "backward (at least)"
@@ -130,7 +129,7 @@ def split_rows(snapshot: Snapshot, costs: Mapping[str, int]) -> tuple[SplitRow, 
 
 def _without(costs: Mapping[str, int], kinds: dict[str, int]) -> dict[str, int]:
     """Move fastprof's cost out of loading data and computing."""
-    in_data = sum(ns for name, ns in costs.items() if name in _DATA)
+    in_data = sum(ns for name, ns in costs.items() if name in DATA)
     moved = 0
     for kind, ns in (("data", in_data), ("compute", sum(costs.values()) - in_data)):
         taken = min(ns, kinds.get(kind, 0))

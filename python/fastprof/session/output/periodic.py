@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fastprof.findings.thresholds import USUAL, line
 from fastprof.names import printable_name
 from fastprof.report.figures import plural
+from fastprof.report.phase_names import BACKWARD, DATA, FORWARD
 from fastprof.snapshot import Snapshot
 
 _NS_PER_S = 1e9
@@ -20,9 +21,6 @@ _LONGEST_NAME = 200
 #: Orders of the rows: by first use of the sections, or by total time, largest first.
 SORTS = ("first", "total")
 
-_DATA = ("data_loading", "data")
-_FORWARD = ("forward_pass", "forward")
-_BACKWARD = ("backward_pass", "backward")
 _SYNCHRONIZATION = ("synchronization",)
 
 #: Limits of the remarks, as shares of the sum of all sections: those of the findings, with their
@@ -120,10 +118,10 @@ def insights(rows: Sequence[Timing]) -> list[str]:
     whole = sum(row.total_s for row in rows)
     slowest = max(rows, key=lambda row: row.avg_s)
     lines = [f"Slowest component: {printable(slowest.name)} ({slowest.avg_s:.4f}s avg)"]
-    data = _named(rows, _DATA)
+    data = _named(rows, DATA)
     if data:
         lines.append(_data_insight(_total(data) / whole if whole else 0.0))
-    forward, backward = _named(rows, _FORWARD), _named(rows, _BACKWARD)
+    forward, backward = _named(rows, FORWARD), _named(rows, BACKWARD)
     # Without a backward for comparison, a large forward has no meaning.
     if forward and backward and _total(forward) > FORWARD_SHARE * whole:
         lines.append(

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastprof.report.origin import is_users, shown_name
-from fastprof.report.ranks_row import BACKWARD, BETWEEN, Function, is_communication, program_of
+from fastprof.report.phase_names import BACKWARD
+from fastprof.report.ranks_row import BETWEEN, Function, is_communication, program_of
 from fastprof.report.ranks_window import (
     MAX_BLOCKS,
     RankDetail,
@@ -213,7 +214,9 @@ class Recording:
         nodes = self._recorder.nodes() if len(self._trees) > 1 else None
         if nodes is None:
             return ()
-        begin = min(self._trees[:-1], key=lambda tree: abs(tree[0] - first))
+        # A tree from before the first step would add steps in which the rank was not late.
+        within = [tree for tree in self._trees[:-1] if first <= tree[0] < last]
+        begin = min(within or self._trees[:-1], key=lambda tree: abs(tree[0] - first))
         later = [tree for tree in self._trees if tree[1] > begin[1]]
         if not later:
             return ()
