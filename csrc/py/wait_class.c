@@ -54,6 +54,8 @@ static const owner owners[] = {
      "reduce_scatter_single reduce_scatter_single_coalesced "
      "all_to_all_single _wait_for_pending_works ",
      FP_KIND_COMMUNICATION},
+    /* DTensor, tensor parallelism and FSDP2 call collectives as operators. */
+    {"torch._ops._c10d_functional", " wait_tensor ", FP_KIND_COMMUNICATION},
     /* Its self time is time in C++ code: kernels, and
      * DistributedDataParallel's wait for the gradients of other ranks. */
     {"torch._C._EngineBase", " run_backward ", FP_KIND_AUTOGRAD},

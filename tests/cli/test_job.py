@@ -10,6 +10,7 @@ from fastprof.cli import job
 from fastprof.report import build_report
 from fastprof.report.ranks import LatePeriod, Straggler
 from fastprof.report.ranks_live import Judge
+from fastprof.report.ranks_now import JobNow
 from fastprof.report.ranks_window import RankWindow, encode
 from unit.test_ranks import waiting
 
@@ -48,6 +49,16 @@ def test_the_ranks_are_told_from_their_files_the_late_one_first(save):
     assert table[1].startswith("2 (late)")
     assert "shorter while the others wait for rank 2." in " ".join(said)
     assert last == ["Rank 2 is late by 30.0 ms per step (30.0 %): see above."]
+
+
+def test_a_job_of_many_ranks_is_told_from_what_they_exchanged(save):
+    """There, only late and silent ranks have rows."""
+    verdict = "No rank is late: 2.00 ms per step would have been seen."
+    now = JobNow(160, (), None, verdict, heard=158)
+    said, last = lines(save(0), world=160, live=lambda: now)
+    text = " ".join(said)
+    assert text.startswith(f"Ranks: 158 of 160, in the last 10 s of steps. {verdict}")
+    assert last == []
 
 
 def test_what_is_in_no_section_has_a_column_if_it_is_much(tmp_path):

@@ -43,3 +43,24 @@ print("ok")
 def test_a_step_tells_autograd_without_its_python_functions_and_communication():
     made = run_child(PROGRAM)
     assert made.end == "ok", made.stderr
+
+
+def test_a_step_tells_the_wait_for_a_collective_that_is_an_operator():
+    """DTensor, tensor parallelism and FSDP2 call collectives so."""
+    program = """
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import fastprof
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+with fastprof.Profiler(skip_first=0) as prof:
+    for _ in range(4):
+        functional.all_reduce(torch.ones(10), "sum", dist.group.WORLD) + 1
+        prof.step()
+series = prof.snapshot().steps.series
+assert len(series.communication_ns) == 4 and min(series.communication_ns) > 0, series
+print("ok")
+"""
+    made = run_child(program)
+    assert made.end == "ok", made.stderr

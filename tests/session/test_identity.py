@@ -11,7 +11,7 @@ import pytest
 from fastprof.session.environment.rank import Identity, find_local_rank, find_rank, find_world_size
 
 VARIABLES = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
     "SLURM_JOB_ID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMIX_NAMESPACE",
     "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
@@ -35,14 +35,19 @@ def setenv(monkeypatch, text: str) -> None:
     [
         ("", (0, 1)),
         ("RANK=2 WORLD_SIZE=4", (2, 4)),
-        ("SLURM_PROCID=3 SLURM_NTASKS=8", (3, 8)),
+        ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=8", (3, 8)),
         ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", (1, 2)),
         ("PMI_RANK=5 PMI_SIZE=6", (5, 6)),
         # torchrun under srun, and mpirun in a job of Slurm.
-        ("RANK=9 WORLD_SIZE=16 SLURM_PROCID=1 SLURM_NTASKS=2", (9, 16)),
-        ("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=4", (3, 4)),
+        ("RANK=9 WORLD_SIZE=16 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", (9, 16)),
+        (
+            "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4",
+            (3, 4),
+        ),
         ("SLURM_PROCID=3", (0, 1)),
-        ("SLURM_PROCID=x SLURM_NTASKS=4", (0, 1)),
+        # a script of sbatch --ntasks=4, without srun
+        ("SLURM_PROCID=0 SLURM_NTASKS=4", (0, 1)),
+        ("SLURM_PROCID=x SLURM_STEP_NUM_TASKS=4", (0, 1)),
         ("RANK=3", (3, 1)),
     ],
 )
@@ -77,7 +82,8 @@ def test_what_torch_distributed_said_during_the_run_is_kept(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "env", ["SLURM_PROCID=0 SLURM_NTASKS=1", "SLURM_PROCID=0 SLURM_NTASKS=4", "RANK=0"]
+    "env",
+    ["SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4", "RANK=0"],
 )
 def test_processes_that_a_task_starts_itself_are_told_by_torch_distributed(
     env: str, tmp_path: Path, monkeypatch
@@ -97,7 +103,7 @@ def test_processes_that_a_task_starts_itself_are_told_by_torch_distributed(
 def test_what_the_program_does_to_the_environment_later_changes_nothing(
     tmp_path: Path, monkeypatch
 ) -> None:
-    setenv(monkeypatch, "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=0")
+    setenv(monkeypatch, "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=0")
     with fastprof.Profiler(functions=False, gpu=False, output=tmp_path / "run.fprof") as prof:
         monkeypatch.setenv("RANK", "0")
         monkeypatch.setenv("WORLD_SIZE", "1")

@@ -141,6 +141,30 @@ def test_a_rank_names_its_functions_between_its_steps():
     assert not any(row[0].endswith("save") for row in in_steps.functions)
 
 
+def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
+    made = []
+
+    def windows(recording, count):
+        def look():
+            made.extend(recording.window() for _ in range(count))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
+        prof.step()
+        prof.enter_phase("validation")
+        for _ in range(3):  # the same place each time, but other calls between them
+            sorted([2, 1])
+            windows(recording, 1)
+        windows(recording, 3)
+        prof.leave_phase("validation")
+    assert [of.phase for of in made] == ["validation"] * 6
+    assert [of.works for of in made] == [True, True, True, True, False, False]
+
+
 def test_functions_of_a_delay_leave_out_the_steps_before_it():
     def work(seconds):
         time.sleep(seconds)
@@ -642,7 +666,7 @@ def test_of_two_processes_that_both_write_as_one_rank_one_makes_way(monkeypatch,
         for number in numbers:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "getpid", lambda number=number: number)
-                talk = live._Talk(place, Unrecorded(), Known(), print)
+                talk = live._Talk(place, job_mark(2), Unrecorded(), Known(), print)
                 talk.owns_number = number
                 talks.append(talk)
         first, second = talks
@@ -675,7 +699,7 @@ def test_a_hostile_number_of_ranks_takes_no_more_memory_than_a_thousand(monkeypa
 
     place = Counts()
     monkeypatch.setattr(Known, "world_size", 999_999_999)
-    talk = live._Talk(place, Unrecorded(), Known(), print)
+    talk = live._Talk(place, job_mark(2), Unrecorded(), Known(), print)
     talk.go_on()
     talk._judge_at = 0.0
     talk.go_on()

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from fastprof.names import short_hash
 from fastprof.report.ranks_window import RankWindow, encode
-from fastprof.session.environment.rank import find_job
+from fastprof.session.environment.rank import find_live_job
 from fastprof.session.ranks import store as stores
 from fastprof.session.ranks import tcpstore
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
@@ -372,7 +372,7 @@ def test_a_store_that_has_nothing_or_nonsense_is_not_watched_by_its_address(serv
     port = os.environ["MASTER_PORT"]
     for value in (None, b"", b"fastprof:", b"fastprof:" + b"x" * 5000, b"fastprof:m:odd", b"\xff"):
         if value is not None:
-            key = f"fastprof/{short_hash(find_job(dict(os.environ)) or '')}/window-0"
+            key = f"fastprof/{short_hash(find_live_job(dict(os.environ)) or '')}/window-0"
             server.set(key, value)
         with pytest.raises(ValueError, match="no rank has published anything in the store at 127"):
             store_at(f"127.0.0.1:{port}")

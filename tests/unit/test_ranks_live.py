@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
-from fastprof.report.ranks import RankRow
+from fastprof.report.ranks import FunctionExcess, RankRow, Straggler
 from fastprof.report.ranks_live import Judge
 from fastprof.report.ranks_live_between import BetweenNow
+from fastprof.report.ranks_live_text import late_text
 from fastprof.report.ranks_row import Between, RankRun
 from fastprof.report.ranks_window import (
     RankDetail,
@@ -227,7 +228,8 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
     assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
-    assert "takes it 8.00 ms per step in the mean; this costs the job up to 15." in line
+    assert "takes it 8.00 ms per step in the mean of the last 15 s; " in line
+    assert re.search(r"; this costs the job up to 15\.\d+ % of that time\.$", line)
     assert job.judge.job_now(job.now).verdict.startswith(
         f"No rank is late in its steps. {line.split(';')[0]}"
     )
@@ -295,6 +297,26 @@ def between_run(rank, step_ms, between_ms):
         (),
     )  # fmt: skip
     return RankRun(row, between={"checkpoint": Between(between_ms)} if between_ms else {})
+
+
+def test_work_between_steps_that_fits_into_the_wait_for_a_later_rank_is_not_told():
+    """Rank 0 logs for 8 ms between its steps, while all wait for rank 1."""
+    job, us = Job(4, late=on(1, 20.0)), 8000
+    value = job.value
+
+    def of(rank):
+        window = decode(value(rank))
+        if rank:
+            return encode(window)
+        rows = {
+            start: (row[0] - us, row[1], row[2] - us, *row[3:])
+            for start, row in window.blocks.items()
+        }
+        return encode(replace(window, between={"outside": us}, blocks=rows))
+
+    job.value = of
+    assert [line.split(" by ")[0] for line in job.run(12)] == ["Rank 1 (host n1) is late"]
+    assert "between steps" not in job.judge.job_now(job.now).verdict
 
 
 def test_a_checkpoint_for_which_nobody_waits_is_not_told():
@@ -478,6 +500,112 @@ def test_who_stands_still_while_the_others_wait_is_told():
         "and 2 others wait."
     )
     assert "Steps end again." in job.run(1)
+
+
+def test_a_phase_between_steps_that_goes_on_is_no_hang():
+    """Ranks validate in step for 40 s; at each look another one waits for the rest."""
+    job = Job(4)
+    job.run(6)
+    for i in range(8):
+        job.now += TICK_S
+        job.beat += 1
+        for rank in range(4):
+            state = {"phase": "validation", "waits": rank != i % 4, "works": True}
+            job.judge.hear(rank, job.value(rank, **state), job.now)
+        assert job.judge.look(job.now) == []
+    for _ in range(4):  # and now rank 2 hangs
+        job.now += TICK_S
+        job.beat += 1
+        for rank in range(4):
+            state = {"phase": "validation", "waits": rank != 2}
+            job.judge.hear(rank, job.value(rank, **state), job.now)
+        job.said += job.judge.look(job.now)
+    assert job.said == [
+        "No step has ended for 15.0 s: Rank 2 (host n2) stands in validation, and 3 others wait."
+    ]
+
+
+def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
+    """Rank 1 loses 20 ms in data; the others spin meanwhile, in loss.item()."""
+    job = Job(2)
+    value = job.value
+
+    def of(rank, **changes):
+        window = decode(value(rank, **changes))
+        rows = {  # wall, CPU, communication, autograd; own work of rank 0 includes its wait
+            start: (row[0], row[0] - (20_000 if rank else 0), row[1], 5000, *row[3:])
+            for start, row in window.blocks.items()
+        }
+        columns = ("wall", "cpu", "communication", "autograd")
+        return encode(replace(window, columns=columns, blocks=rows, cuda=True))
+
+    job.value = of
+    assert job.run(10) == []
+    assert job.judge.job_now(job.now).verdict == (
+        "Who is late is not known: ranks may wait for each other where the host waits for its GPU, "
+        "and that is not recorded."
+    )
+    for _ in range(4):
+        job.now += TICK_S
+        job.beat += 1
+        for rank in range(2):
+            place = "forward, step (train.py:9)" if rank == 0 else "data, decode (dataset.py:31)"
+            job.judge.hear(rank, job.value(rank, place=place), job.now)
+        job.said += job.judge.look(job.now)
+    assert job.said == [
+        (
+            "No step has ended for 15.0 s: rank 0 stands in forward, step (train.py:9); rank 1 stands "
+            "in data, decode (dataset.py:31). Which of them wait for others is not known: the host's "
+            "waits for a GPU are not recorded while the job runs."
+        )
+    ]
+
+
+def test_without_recorded_waits_no_rank_is_cleared():
+    """As in a job of jax: the steps of ranks that wait for each other are equally long."""
+    job = Job(4, late=on(1, 9.0))
+    value = job.value
+
+    def of(rank):
+        window = decode(value(rank))
+        rows = {start: (row[0], *row[3:4]) for start, row in window.blocks.items()}
+        return encode(replace(window, columns=("wall",), sections=("data",), blocks=rows))
+
+    job.value = of
+    assert job.run(8) == []
+    verdict = job.judge.job_now(job.now).verdict
+    assert verdict.startswith("Who is late is not known: no wait of a rank for others was recorded")
+
+
+def test_a_rank_at_another_pace_is_not_late():
+    """Rank 0 learns or evaluates: a step of ten times the length, and a tenth of the steps."""
+    job = Job(4)
+    value = job.value
+
+    def of(rank):
+        window = decode(value(rank))
+        if rank:
+            return encode(window)
+        rows = {start: tuple(10 * us for us in row) for start, row in window.blocks.items()}
+        return encode(replace(window, steps=window.steps // 10, blocks=rows))
+
+    job.value = of
+    assert job.run(10) == []
+    assert job.judge.job_now(job.now).verdict.endswith(
+        " Not compared, as each makes its steps at another pace: rank 0."
+    )
+
+
+def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
+    late = Straggler(
+        rank=1, host=None, work_ms=60.0, others_ms=50.0, late_ms=10.0, late_share=0.1,
+        section="forward", section_ms=26.0, section_others_ms=20.0, waits=((0, 10.0),), also=(),
+        functions=(FunctionExcess("decode", "dataset.py", 31, 9.0, 5.0),),
+    )  # fmt: skip
+    assert late_text(late, 100, False) == (
+        "Rank 1 is late by 10.0 ms per step since about step 100: forward +6.00 ms, and of all "
+        "functions most in decode (dataset.py:31) +4.00 ms; this costs the job up to 10.0 %."
+    )
 
 
 def test_ranks_that_have_ended_are_not_silent():

@@ -244,6 +244,19 @@ def test_work_between_steps_for_which_the_others_wait_is_told(world, phase):
     assert json.loads(made.to_json())["between"]["rank"] == 0
 
 
+def test_ranks_at_another_pace_are_not_compared():
+    """A learner beside actors: no rank waits for it in each step."""
+    learner = snapshot(0, 4, [[(250.0, 200.0, 20.0, 30.0)] * 4] * 30)
+    made = judged([learner, *job(4, 300)[1:]])
+    assert made.straggler is None
+    assert made.verdict.startswith("No straggler: one that is late by ")
+    said = "Not compared: rank 0 made 30 steps of 500 ms, other than the other ranks: no rank "
+    assert any(note.startswith(said) for note in made.notes)
+    alone = judged([snapshot(0, 2, [[(250.0, 200.0, 20.0, 30.0)] * 2] * 30), job(2, 300)[1]])
+    assert alone.straggler is None
+    assert alone.notes[0].startswith("No rank waits for another: rank 0 made 30 steps of 500 ms")
+
+
 def test_work_between_steps_for_which_nobody_waits_is_not_told():
     """Rank 0 saves after the others have ended, or all ranks save alike."""
     alone = judged([with_phase(job(2)[0], "checkpoint", 500.0, 10), job(2)[1]])

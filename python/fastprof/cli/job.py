@@ -66,7 +66,7 @@ def job_lines(
     said: list[str] = []
     late: Straggler | None = None
     when = ""
-    if job is not None and len(job.rows) > 1:
+    if job is not None and job.known > 1:
         said, late = brief_lines_live(job, width), job.late
         when = ", as compared while the job ran"
     elif len(files) > 1:
@@ -80,8 +80,8 @@ def job_lines(
         return said, []
     if late.rank:
         said += wrapped(
-            "What follows covers rank 0 only: a fix there makes no step shorter while the others "
-            f"wait for rank {late.rank}.",
+            "What follows covers rank 0 only: what makes only this rank faster makes no step "
+            f"shorter while the others wait for rank {late.rank}.",
             width,
         )
     return said, wrapped(f"{_late_text(late, when)}: see above.", width)

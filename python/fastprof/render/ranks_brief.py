@@ -67,8 +67,7 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
         _Row(row.rank, row.host, row.step_ms, row.work_ms, dict(row.sections)) for row in job.rows
     ]
     late = [] if job.late is None else [job.late.rank, *job.late.also]
-    heard = len(rows) if job.heard is None else job.heard
-    head = f"{_head(heard, job.world_size)[:-1]}, {_LIVE} of steps."
+    head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
     return [*lines, *_table(rows, late, width, f", {_LIVE}"), *state_lines(job, width)]
 

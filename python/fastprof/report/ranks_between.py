@@ -1,21 +1,26 @@
 """Finds work of one rank between steps while the others wait: checkpoints, validation.
 
-The steps of this rank do not contain that work; in the steps of the others it is waiting.  Two
-facts together reveal it: the rank has spent more time between its steps than the others, and
-the steps of the others were longer than its own.
+The steps of this rank do not contain that work; in the steps of the others it is waiting.  Three
+facts together reveal it: the rank has spent more time between its steps than the others, the
+steps of the others were longer than its own, and with that work it has more own work than each of
+them: otherwise all wait for another rank, and the work fits into this rank's wait for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 
 from fastprof.report.ranks import RankRow, WorkBetweenSteps
+from fastprof.report.ranks_cause import own_ms, tells
 from fastprof.report.ranks_row import Between, RankRun
+from fastprof.report.ranks_verdict import waiting_signals
 
 #: Work that is a smaller share of the others' steps is not reported.
 _LEAST = 0.02
-#: The others' steps must be longer by this share of the work: otherwise they did not wait for it.
+#: The others' steps must be longer by this share of the work, and their own work smaller:
+#: otherwise they did not wait for it.
 _WAITED = 0.5
 
 
@@ -31,6 +36,7 @@ def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
         return None
     # Most ranks have as much of a phase as the median: only the rest is compared with the others.
     usual = {phase: median([_ms(run.between, phase) for run in runs]) for phase in phases}
+    works = _works_ms(runs)
     least_ms = _LEAST * min(steps) / 2  # of two ranks the median is half of the difference
     found = [
         one
@@ -38,7 +44,7 @@ def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
         if any(
             _ms(run.between, phase) - usual[phase] >= least_ms * run.row.steps for phase in phases
         )
-        for one in _of(run, runs)
+        for one in _of(run, runs, works)
     ]
     return max(found, key=lambda one: one.wait_ms, default=None)
 
@@ -49,18 +55,36 @@ def pace_ms(row: RankRow, between: WorkBetweenSteps | None) -> float:
     return (row.step_ms or 0.0) + added
 
 
-def _of(run: RankRun, runs: Sequence[RankRun]) -> list[WorkBetweenSteps]:
+def _works_ms(runs: Sequence[RankRun]) -> dict[int, float]:
+    """Return own work per step by rank, with what is between steps; empty: unknown."""
+    signal = waiting_signals(runs)[0]
+    if signal == "none" or not all(tells(run, signal) for run in runs):
+        return {}
+    return {
+        run.row.rank: fmean(own_ms(run, run.steps, signal))
+        + sum(one.ms for one in run.between.values()) / max(1, run.row.steps)
+        for run in runs
+        if run.steps is not None
+    }
+
+
+def _of(
+    run: RankRun, runs: Sequence[RankRun], works: Mapping[int, float]
+) -> list[WorkBetweenSteps]:
     others = [other for other in runs if other is not run]
     steps = [other.row.step_ms for other in others if other.row.step_ms]
     if not steps or not run.row.step_ms or not run.row.steps:
         return []
     step_ms = median(steps)
     longer = step_ms - run.row.step_ms
+    ahead = math.inf
+    if works:
+        ahead = works[run.row.rank] - max(works[other.row.rank] for other in others)
     found = []
     for phase, here in run.between.items():
         usual = median([_ms(other.between, phase) for other in others])
         excess = (here.ms - usual) / run.row.steps
-        if excess < _LEAST * step_ms or longer < _WAITED * excess:
+        if excess < _LEAST * step_ms or min(longer, ahead) < _WAITED * excess:
             continue
         wait = min(excess, longer)
         found.append(

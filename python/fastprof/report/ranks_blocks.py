@@ -135,4 +135,4 @@ def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun 
     )  # fmt: skip
     between = {name: Between(us / 1000 * len(numbers)) for name, us in window.between.items()}
     waiting = {name: us / 1000 for name, us in window.waiting.items()}
-    return RankRun(row, steps, waiting, between=between)
+    return RankRun(row, steps, waiting, between=between, cuda=window.cuda)

@@ -16,9 +16,9 @@ from fastprof.report.ranks import (
 )
 from fastprof.report.ranks_between import pace_ms, work_between_steps
 from fastprof.report.ranks_heat import rank_heat
-from fastprof.report.ranks_judge import groups_in_step
+from fastprof.report.ranks_judge import groups_in_step, out_of_step
 from fastprof.report.ranks_means import by_means
-from fastprof.report.ranks_notes import rank_notes
+from fastprof.report.ranks_notes import rank_notes, steps_apart
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import Verdict, by_steps
 
@@ -133,7 +133,12 @@ def _judge(
         return everyone, [Verdict(why_not=why)]
     if any(run.steps is None for run in runs):
         return everyone, [by_means(runs)]
-    groups = groups_in_step({i: pace_ms(run.row, between) for i, run in enumerate(runs)})
+    paces = [pace_ms(run.row, between) for run in runs]
+    apart = out_of_step([run.row.steps for run in runs], paces)
+    if len(runs) - len(apart) < 2:
+        why = f"No rank waits for another: {steps_apart([run.row for run in runs])}."
+        return everyone, [Verdict(why_not=why)]
+    groups = groups_in_step({i: ms for i, ms in enumerate(paces) if i not in apart})
     return groups, [by_steps([runs[i] for i in group]) for group in groups]
 
 

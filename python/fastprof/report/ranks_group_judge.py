@@ -44,6 +44,8 @@ def compare_with_all(
     found = _judge(group, runs, middle, signal, step_ms, size)
     if found is None or found.late or signal not in ENGINE or not group.works.get(CPU):
         return found
+    if any(run.cuda for run in runs):  # a host that waits for a GPU uses a CPU
+        return found
     # Work in C++ in backward looks like waiting, except for its CPU time.
     by_cpu = _judge(group, runs, middle, CPU, step_ms, size)
     latest = None if by_cpu is None else next(iter(by_cpu.late), None)

@@ -6,11 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from statistics import median
 
-from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural
 from fastprof.report.ranks import named
 from fastprof.report.ranks_blocks import HeardRank, add_blocks
-from fastprof.report.ranks_live_text import hang_text, heard_text, rank_named, silent_text
+from fastprof.report.ranks_live_text import (
+    hang_text,
+    heard_text,
+    place_of,
+    rank_named,
+    silent_text,
+)
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.report.ranks_window import RankWindow, decode
@@ -54,7 +59,8 @@ class HeardRanks:
         if known is None:
             known = self._ranks[rank] = HeardRank(window, now, now)
         elif window.beat != known.window.beat:
-            if window.steps != known.window.steps or window.phase != known.window.phase:
+            before = known.window
+            if window.works or (window.steps, window.phase) != (before.steps, before.phase):
                 known.moved = now
             if window.steps < known.window.steps or not known.lives:  # it has restarted
                 known.blocks.clear()
@@ -114,6 +120,8 @@ class HeardRanks:
         """Return sentences on ranks that stand still while others wait for them."""
         ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
         stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
+        if not stands and quiet == ranks >= 2 and any(r.window.cuda for r in culprits):
+            return self._places(culprits, now, moved_at)
         if not stands:
             moved = bool(self._stuck) and moved_at > self._stuck_at
             self._stuck = () if moved else self._stuck
@@ -126,13 +134,34 @@ class HeardRanks:
         if not culprits:
             return [f"No step has ended for {since}: each rank waits for the others."]
         where = "; ".join(
-            f"{rank_named(r.window)} stands in {ascii_name(r.window.place) or 'no section'}"
-            for r in culprits[:ASKED]
+            f"{rank_named(r.window)} stands in {place_of(r.window)}" for r in culprits[:ASKED]
         )
         more = quiet - waiting - min(len(culprits), ASKED)
         where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
         others = "the other waits" if waiting == 1 else f"{waiting} others wait"
         return [f"No step has ended for {since}: {where}, and {others}."]
+
+    def _places(self, ranks: Collection[HeardRank], now: float, moved_at: float) -> list[str]:
+        """Return where all ranks stand: a host that waits for its GPU may wait for other ranks."""
+        by_place: dict[str, list[int]] = {}
+        for rank in ranks:
+            by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
+        found = tuple(sorted(rank for of in by_place.values() for rank in of))
+        if found == self._stuck:
+            return []
+        self._stuck, self._stuck_at = found, now
+        parts = [
+            f"{named(sorted(of))} {'stands' if len(of) == 1 else 'stand'} in {place}"
+            for place, of in sorted(by_place.items(), key=lambda item: len(item[1]))
+        ]
+        more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
+        where = "; ".join(parts[:ASKED])
+        since = duration((now - moved_at) * 1000)
+        text = (
+            f"No step has ended for {since}: {where}{more}. Which of them wait for others is not "
+            "known: the host's waits for a GPU are not recorded while the job runs."
+        )
+        return [text]
 
     def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
         """Return numbers of training, quiet, waiting ranks; standing ranks; time of last move."""

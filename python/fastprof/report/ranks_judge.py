@@ -38,6 +38,9 @@ _FINE_BLOCKS = 120
 _WINDOW_BLOCKS = 3
 #: Most windows per rank.
 _MAX_WINDOWS = 8
+#: Ranks whose numbers of steps, and times per step, differ by more than this share from the
+#: median rank's do not wait for each other.
+_APART = 0.2
 #: A window with this share of the steps is the whole run.
 _WHOLE = 0.9
 #: Hangs are at least 3 median steps long and are at most 2 % of the steps; 2 are always allowed.
@@ -386,3 +389,21 @@ def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list
     if any(len(group) < 2 for group in groups):
         return [sorted(order)]
     return [sorted(group) for group in groups]
+
+
+def out_of_step(counts: Sequence[int], paces_ms: Sequence[float]) -> frozenset[int]:
+    """Return the ranks that make more or fewer steps than the others, each faster or slower.
+
+    No rank waits for such a rank in each step: it is a learner beside actors, or it only evaluates.
+
+    Args:
+        counts: number of steps per rank, in the same time.
+        paces_ms: time per step of each.
+    """
+    usual, pace = median(counts), median(paces_ms)
+    return frozenset(
+        rank
+        for rank, (count, ms) in enumerate(zip(counts, paces_ms, strict=True))
+        if (count < (1 - _APART) * usual and ms > (1 + _APART) * pace)
+        or (count > (1 + _APART) * usual and ms < (1 - _APART) * pace)
+    )

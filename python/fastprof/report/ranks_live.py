@@ -17,7 +17,7 @@ from fastprof.report.figures import duration
 from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_heard import ASKED, HeardRanks
-from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
+from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step, out_of_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
 from fastprof.report.ranks_live_between import BetweenNow
 from fastprof.report.ranks_live_compared import STRICT, Compared
@@ -25,7 +25,7 @@ from fastprof.report.ranks_live_stalls import Stalls
 from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
+from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps, why_blind
 from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
 _IN_A_ROW = 4
@@ -191,7 +191,14 @@ class Judge(HeardRanks):
         verdict = found.verdict
         work = self._between.text(found.runs)
         waits = f" {work}" if work else ""
+        if found.apart:
+            waits += (
+                f" Not compared, as each makes its steps at another pace: {named(found.apart)}."
+            )
         nobody = f"No rank is late{' in its steps' if work else ''}"
+        blind = why_blind(found.runs)
+        if blind and (verdict is None or verdict.straggler is None):
+            return None, f"{blind}{waits}"
         if verdict is None:
             return None, f"{nobody}.{waits}"
         late = verdict.straggler
@@ -243,6 +250,10 @@ class Judge(HeardRanks):
             return None
         made = (run_in_blocks(self._ranks[rank], size, starts) for rank in live)
         runs = [run for run in made if run is not None]
+        counts = [self._ranks[run.row.rank].window.steps for run in runs]
+        apart = out_of_step(counts, [run.row.step_ms or 0.0 for run in runs]) if runs else ()
+        others = [run.row.rank for i, run in enumerate(runs) if i in apart]
+        runs = [run for i, run in enumerate(runs) if i not in apart]
         if len(runs) < 2:
             return None
         found: list[Verdict] = []
@@ -267,7 +278,7 @@ class Judge(HeardRanks):
         }
         ordered = {rank: late[rank][1] for rank in sorted(late, key=lambda rank: -late[rank][0])}
         first = next(iter(ordered.values()), found[0] if found else None)
-        return Compared(runs, first, ordered, frozenset(sure), hangs)
+        return Compared(runs, first, ordered, frozenset(sure), hangs, others)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
         said = self._once(found)

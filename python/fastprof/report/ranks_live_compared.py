@@ -27,3 +27,5 @@ class Compared:
     late: Mapping[int, Verdict] = field(default_factory=dict)
     sure: frozenset[int] = frozenset()
     hangs: Sequence[LateStep] = ()
+    #: Ranks that are not compared: they make their steps at another pace.
+    apart: Sequence[int] = ()

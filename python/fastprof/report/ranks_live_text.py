@@ -11,6 +11,8 @@ from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
 from fastprof.report.rows import UNACCOUNTED
 
+#: A function with this share of the delay, and of the difference in a section, ran in it.
+_SAME = 0.6
 #: More silent or standing ranks than these share one sentence.
 NAMED = 3
 
@@ -97,11 +99,11 @@ def hang_text(
             f"more, such as {_inside(silent[0])}, last seen{_where_seen(silent[0])}"
         )
     if stands <= NAMED:
-        parts += [f"{rank_named(rank.window)} stands in {_place(rank)}" for rank in stand]
+        parts += [f"{rank_named(rank.window)} stands in {place_of(rank.window)}" for rank in stand]
     elif stand:
         parts.append(
             f"{plural(stands, 'rank')} stand still, such as {_inside(stand[0])} in "
-            f"{_place(stand[0])}"
+            f"{place_of(stand[0].window)}"
         )
     if wait:
         parts.append(f"{wait} {'waits' if waits == 1 else 'wait'}")
@@ -119,8 +121,13 @@ def _inside(rank: HeardRank) -> str:
     return f"r{rank_named(rank.window)[1:]}"
 
 
-def _place(rank: HeardRank) -> str:
-    return ascii_name(rank.window.place) or "no section"
+def place_of(window: RankWindow) -> str:
+    """Return where a training thread is: the phase of the run between steps, section, function."""
+    phase = window.phase if window.phase in ("setup", "validation", "checkpoint") else ""
+    place = window.place
+    if phase and not place.startswith(phase):
+        place = f"{phase}, {place}" if place else phase
+    return ascii_name(place) or "no section"
 
 
 def _where_seen(rank: HeardRank) -> str:
@@ -149,11 +156,20 @@ def _where(late: Straggler) -> str:
     if late.cpu_wait is not None:
         here, there = (duration(ms) for ms in late.cpu_wait)
         parts.append(f"it waits for a CPU for {here} against {there}")
+    in_section = 0.0
+    if late.section_ms is not None and late.section_others_ms is not None:
+        in_section = late.section_ms - late.section_others_ms
     if late.functions:
         most = late.functions[0]
-        parts.append(f"{most.subject} +{duration(most.ms - most.others_ms)}")
-    elif late.section_ms is not None and late.section_others_ms is not None:
-        parts[0] += f" +{duration(late.section_ms - late.section_others_ms)}"
+        more = most.ms - most.others_ms
+        # Nothing shows in which section a function ran, unless it has most of the difference.
+        if in_section and more < _SAME * max(in_section, late.late_ms):
+            parts[0] += f" +{duration(in_section)}"
+            parts.append(f"and of all functions most in {most.subject} +{duration(more)}")
+        else:
+            parts.append(f"{most.subject} +{duration(more)}")
+    elif in_section:
+        parts[0] += f" +{duration(in_section)}"
     return ", ".join(parts)
 
 
@@ -177,8 +193,8 @@ def between_text(work: WorkBetweenSteps) -> str:
     where = "" if work.function is None else f", {work.function.text},"
     return (
         f"The others wait for rank {_with_host(work.rank, work.host)} between steps: "
-        f"{work.what}{where} takes it {duration(work.wait_ms)} per step in the mean; "
-        f"this costs the job up to {with_percent(work.share)}."
+        f"{work.what}{where} takes it {duration(work.wait_ms)} per step in the mean of the last "
+        f"15 s; this costs the job up to {with_percent(work.share)} of that time."
     )
 
 

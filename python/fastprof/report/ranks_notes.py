@@ -75,12 +75,32 @@ def rank_notes(
             f"{len(groups)} groups of ranks have steps of different length ({of}"
             f"{'; ...' if len(groups) > _GROUPS else ''}): each rank was compared with its group."
         )
-    else:
+    compared = {rank for group in groups for rank in group}
+    apart = [row for row in rows if row.rank not in compared]
+    if apart:
+        notes.append(
+            f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits for it "
+            "in each step."
+            if len(apart) == 1
+            else f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits "
+            "for them in each step."
+        )
+    elif len(groups) < 2:
         notes += _unequal_steps(rows, between)
     notes += _different_steps(rows)
     notes += _different_setup(rows)
     notes += unlike_gpus(rows)
     return notes
+
+
+def steps_apart(rows: Sequence[RankRow]) -> str:
+    """Return how many steps some ranks made, and how long these took."""
+    said = [
+        f"rank {row.rank} made {plural(row.steps, 'step')} of {duration(row.step_ms)}"
+        for row in rows[:_GROUPS]
+    ]
+    more = f", and {plural(len(rows) - _GROUPS, 'more rank')}" if len(rows) > _GROUPS else ""
+    return ", ".join(said) + more
 
 
 def _different_steps(rows: Sequence[RankRow]) -> list[str]:

@@ -53,6 +53,11 @@ class JobNow:
     #: Number of heard ranks; None: the number of rows.
     heard: int | None = None
 
+    @property
+    def known(self) -> int:
+        """Number of ranks that were heard."""
+        return len(self.rows) if self.heard is None else self.heard
+
 
 def rows_now(
     ranks: Mapping[int, HeardRank], late: Straggler | None, now: float

@@ -87,8 +87,9 @@ class RankRun:
     """One rank: its row, its steps, and its functions.
 
     ``waiting`` is communication by top-level section in ms per step.  ``table`` has all
-    functions.  ``between`` are the phases of the run between steps.  ``job``, ``began_ns`` and
-    ``ended_ns`` (since 1970) distinguish jobs.
+    functions.  ``between`` are the phases of the run between steps.  ``cuda``: the program uses a
+    GPU, whose work is not known here.  ``job``, ``began_ns`` and ``ended_ns`` (since 1970)
+    distinguish jobs.
     """
 
     row: RankRow
@@ -97,6 +98,7 @@ class RankRun:
     program: Mapping[Place, Function] = field(default_factory=dict)
     table: tuple[FunctionRow, ...] = ()
     between: Mapping[str, Between] = field(default_factory=dict)
+    cuda: bool = False
     job: str | None = None
     began_ns: int | None = None
     ended_ns: int | None = None

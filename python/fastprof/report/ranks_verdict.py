@@ -92,6 +92,22 @@ def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
     return found
 
 
+def why_blind(runs: Sequence[RankRun]) -> str:
+    """Return why a late rank may go unseen among ranks with equally long steps; '': it does not."""
+    signal = waiting_signals(runs)[0]
+    if signal == "none":
+        return (
+            "Who is late is not known: no wait of a rank for others was recorded, and the steps "
+            "of ranks that wait for each other are equally long."
+        )
+    if signal != "gpu" and any(run.cuda for run in runs):
+        return (
+            "Who is late is not known: ranks may wait for each other where the host waits for its "
+            "GPU, and that is not recorded."
+        )
+    return ""
+
+
 def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     """Judge ranks step by step, with each signal separately.
 
@@ -105,8 +121,9 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     ]
     tests = [test for test in tests if test.late]
     found = [test for test in tests if test.worth > 0.0]
-    if not found and signals[0] in ENGINE:
-        # Work in C++ in backward looks like waiting, except for its CPU time.
+    if not found and signals[0] in ENGINE and not any(run.cuda for run in runs):
+        # Work in C++ in backward looks like waiting, except for its CPU time. A host that waits for
+        # a GPU uses a CPU as well.
         found = _by_cpu(runs, tests[0], step_ms, alarms)
     plain = [test for test in found if test.plain]
     # Waiting for a CPU is most of the noise of a busy machine: prefer a test without it.
@@ -196,6 +213,9 @@ def _nobody(
     verdict: Verdict, runs: Sequence[RankRun], tests: Sequence[LatenessTest], step_ms: float
 ) -> None:
     """Fill in that no rank is late, or that it is unknown."""
+    verdict.why_not = why_blind(runs)
+    if verdict.why_not:
+        return
     seen = [test for test in tests if test.seen_from_ms <= BLIND * step_ms]
     if not seen:
         seen_from = min(test.seen_from_ms for test in tests)

@@ -47,7 +47,9 @@ class RankWindow:
     ``blocks`` are rows by the number of the first step, ``size`` steps each, with
     ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
     microseconds per step by top-level section, ``between`` the times of phases of the run between
-    steps, in microseconds per step of the last windows.
+    steps, in microseconds per step of the last windows.  ``works``: between steps, its training
+    thread has moved since the last window.  ``cuda``: the program uses a GPU, so ranks may wait
+    for each other where the host waits for the GPU.
     """
 
     job: str
@@ -68,6 +70,8 @@ class RankWindow:
     between: Mapping[str, int] = field(default_factory=dict)
     process: int = 0
     parent: int = 0
+    works: bool = False
+    cuda: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
                 "sections": [name[:MAX_NAME] for name in window.sections],
                 "starts": starts, "times": list(zip(*rows, strict=True)),
                 "waiting": {name[:MAX_NAME]: us for name, us in window.waiting.items()},
-                "between": dict(window.between),
+                "between": dict(window.between), "works": window.works, "cuda": window.cuda,
             }
         )  # fmt: skip
         if len(data) <= max_bytes or not starts:
@@ -166,6 +170,8 @@ def decode(data: bytes) -> RankWindow:
         between=_times(d.get("between", {}), len(BETWEEN)),
         process=_whole(d, "process", MAX_NUMBER),
         parent=_whole(d, "parent", MAX_NUMBER),
+        works=d.get("works") is True,
+        cuda=d.get("cuda") is True,
     )
 
 

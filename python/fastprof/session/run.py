@@ -331,7 +331,7 @@ class Run:
     def _print_ranks(self) -> None:
         """Print the last state of all ranks, after the report of this one."""
         job = self.job()
-        if job is None or len(job.rows) < 2:
+        if job is None or job.known < 2:
             return
         from fastprof.render.ranks_brief import brief_lines_live
         from fastprof.tables.layout import width_of

@@ -14,11 +14,12 @@ from typing import Any
 
 #: Variables of a process's rank and of the number of processes: of torchrun and most others;
 _TORCHRUN = ("RANK", "WORLD_SIZE")
-#: of Open MPI, MPICH and Intel MPI, srun. mpirun may run in a job of Slurm.
+#: of Open MPI, MPICH and Intel MPI, srun. mpirun may run in a job of Slurm.  sbatch sets
+#: SLURM_PROCID and SLURM_NTASKS for its script, too, but only srun tells the number of a step.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 #: Variables that the ranks of one job share, but not those of another job.
@@ -101,15 +102,21 @@ def find_local_rank() -> int:
     return next((number for number in found if number is not None), 0)
 
 
-def find_job(env: Mapping[str, str] | None = None) -> str | None:
+def find_job(env: Mapping[str, str] | None = None, *, without: str = "") -> str | None:
     """Return a text that only ranks of the same job share, if known.
 
     Args:
         env: the environment of a rank; None: of this process.
+        without: leave this variable out.
     """
     env = os.environ if env is None else env
-    facts = [f"{name}={env[name][:100]}" for name in _JOBS if env.get(name)]
-    return " ".join(facts) or None
+    names = (name for name in _JOBS if env.get(name) and name != without)
+    return " ".join(f"{name}={env[name][:100]}" for name in names) or None
+
+
+def find_live_job(env: Mapping[str, str] | None = None) -> str | None:
+    """Return the same for ranks that meet: rank 0 may call the machine they meet at localhost."""
+    return find_job(env, without="MASTER_ADDR")
 
 
 def _of(env: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int, int] | None:

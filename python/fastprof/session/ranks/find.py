@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from fastprof.names import short_hash
-from fastprof.session.environment.rank import find_job, jax_state
+from fastprof.session.environment.rank import find_live_job, jax_state
 from fastprof.session.ranks.channel import Channel
 from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.jax_store import open_jax
@@ -19,14 +19,16 @@ STORE = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def job_mark(world_size: int, env: Mapping[str, str] | None = None) -> str:
-    """Return a mark that distinguishes a job's values from other jobs and earlier starts.
+    """Return a mark that distinguishes a job's values from other jobs.
+
+    Values of an earlier start of the job have the same mark: a rank counts as alive when a second
+    value comes.  torchrun's count of restarts differs between machines of a job.
 
     Args:
         world_size: number of its processes.
         env: the environment of one of them; None: of this process.
     """
-    restarts = (os.environ if env is None else env).get("TORCHELASTIC_RESTART_COUNT", "0")
-    return short_hash(f"{find_job(env)} {restarts[:20]} {world_size}")
+    return short_hash(f"{find_live_job(env)} {world_size}")
 
 
 def find_channel(job: str, world_size: int) -> Channel | None:

@@ -122,6 +122,7 @@ class LiveRanks:
         self.owns = True
         self._started = False
         self._why_not = ""
+        self._mark = ""
         self._metrics: Mapping[str, float] = {}
         self._say: Callable[[str], None] = faults.log
 
@@ -132,6 +133,8 @@ class LiveRanks:
         if self._identity.world_size < 2 or not may_find_channel():
             return
         self._started = True
+        # Once: programs set variables such as MASTER_PORT later.
+        self._mark = job_mark(self._identity.world_size)
         self._running.acquire()
         # Not threading.Thread: settings of the program for all its threads must not apply here.
         try:
@@ -216,8 +219,7 @@ class LiveRanks:
 
     def _find(self) -> Channel | None:
         """Wait for the channel, which a program may create late."""
-        world = self._identity.world_size
-        job = job_mark(world)
+        world, job = self._identity.world_size, self._mark
         pause = _LOOK_S + self._apart_s()
         since: float | None = None  # it has been failing
         not_yet = _TOO_SHORT
@@ -244,7 +246,7 @@ class LiveRanks:
         return min(_APART_S * self._identity.rank, _MOST_APART_S)
 
     def _talk(self, channel: Channel) -> None:
-        talk = _Talk(channel, self._recorder, self._identity, self._say)
+        talk = _Talk(channel, self._mark, self._recorder, self._identity, self._say)
         pause, heard = talk.pause(), time.monotonic()
         lost = False
         try:
@@ -282,6 +284,7 @@ class _Talk:
     def __init__(
         self,
         channel: Channel,
+        job: str,
         recorder: Recorder,
         identity: Identity,
         say: Callable[[str], None],
@@ -290,7 +293,6 @@ class _Talk:
 
         self._channel = channel
         self._rank, self._world = identity.rank, identity.world_size
-        job = job_mark(self._world)
         self._recording = Recording(recorder, job, self._rank, self._world, os.uname().nodename)
         self._job = job
         self._say = say

@@ -40,7 +40,7 @@ _SECTIONS = 6
 #: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
-_PHASES = 4
+_PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
 
 _Function = tuple[str, str, int, int, Mapping[str, int]]
@@ -67,6 +67,7 @@ class Recording:
         self._trees: list[tuple[int, int, bytes]] = []
         #: Number of measured steps, and times of the run's phases, at the last windows.
         self._phases: list[tuple[int, list[int]]] = []
+        self._position: object = None  # of the training thread
         self._beat = 0
 
     def window(self, *, ended: bool = False) -> RankWindow:
@@ -102,7 +103,17 @@ class Recording:
             between=self._between(raw),
             process=os.getpid(),
             parent=os.getppid(),
+            works=self._has_moved(raw) and RUN_PHASES[phase] in BETWEEN,
+            cuda=_uses_cuda(),
         )
+
+    def _has_moved(self, raw: Mapping[str, Any]) -> bool:
+        """Return whether the training thread has made a call, or is at another instruction."""
+        frame = sys._current_frames().get(raw["thread"])
+        position = None if frame is None else (id(frame.f_code), frame.f_lasti)
+        before, self._position = self._position, position
+        trees = [times for *_, times in self._trees[-2:]]
+        return position != before or (len(trees) == 2 and trees[0] != trees[1])
 
     def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:
         """Add the blocks that have become complete; return communication by section."""
@@ -232,6 +243,14 @@ class Recording:
     def _waiting_nodes(self) -> set[int]:
         raw = self._recorder.window(sys.maxsize)
         return set() if raw is None else {node for node, _ in raw["waits"]}
+
+
+def _uses_cuda() -> bool:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return bool(cuda is not None and cuda.is_initialized())
+    except Exception:  # a torch without it
+        return False
 
 
 _COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")

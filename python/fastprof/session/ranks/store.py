@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fastprof.names import short_hash
-from fastprof.session.environment.rank import find_job
+from fastprof.session.environment.rank import find_live_job
 from fastprof.session.ranks.channel import Ended, window_key
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 
@@ -32,8 +32,8 @@ _LONGEST_MARK = 100
 class StoreChannel:
     """Keeps values in a store; see :class:`~fastprof.session.ranks.channel.Channel`.
 
-    Keys are the same after a restart of the job, so that the store does not grow; values
-    from before the restart have another mark, and :meth:`get` ignores them.
+    Keys are the same after a restart of the job, so that the store does not grow: each rank
+    replaces what it published before.  :meth:`get` ignores values with another mark.
 
     Args:
         address: host and port of the store.
@@ -50,7 +50,7 @@ class StoreChannel:
     ) -> None:
         self._address = address
         # torch puts a slash before the keys of all its clients.
-        self._prefix = f"/fastprof/{short_hash(find_job(env) or '')}/".encode()
+        self._prefix = f"/fastprof/{short_hash(find_live_job(env) or '')}/".encode()
         self._is_of_job = env is None
         self._mark = _MARK + job.encode() + b":"
         self._client: StoreClient | None = None
