@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fastprof.cli import job
 from fastprof.report import build_report
-from fastprof.report.ranks import LatePeriod, Straggler
+from fastprof.report.ranks import LatePeriod, LateStep, Straggler
 from fastprof.report.ranks_live import Judge
 from fastprof.report.ranks_now import JobNow
 from fastprof.report.ranks_window import RankWindow, encode
@@ -49,6 +49,18 @@ def test_the_ranks_are_told_from_their_files_the_late_one_first(save):
     assert table[1].startswith("2 (late)")
     assert "shorter while the others wait for rank 2." in " ".join(said)
     assert last == ["Rank 2 is late by 30.0 ms per step (30.0 %): see above."]
+
+
+def test_a_rank_that_was_late_in_one_step_is_not_called_late(save, monkeypatch):
+    real = job.merge
+
+    def hung(*args, **kwargs):
+        return replace(real(*args, **kwargs), hangs=(LateStep(0, 12, 46.3, "optimizer"),))
+
+    monkeypatch.setattr(job, "merge", hung)
+    said, _ = lines(save(0, 1, 2, 3))
+    table = said[said.index("ms per step:") + 2 :]
+    assert [row.split("  ")[0] for row in table[:2]] == ["2 (late)", "0 (late once)"]
 
 
 def test_a_job_of_many_ranks_is_told_from_what_they_exchanged(save):

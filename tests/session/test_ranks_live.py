@@ -13,7 +13,9 @@ import threading
 import time
 
 import pytest
-from fastprof import Profiler
+from fastprof import Profiler, profile_section
+from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks_cause import sections_of
 from fastprof.report.ranks_window import RankWindow, Request, decode, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks import live
@@ -163,6 +165,30 @@ def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
         prof.leave_phase("validation")
     assert [of.phase for of in made] == ["validation"] * 6
     assert [of.works for of in made] == [True, True, True, True, False, False]
+
+
+def test_a_section_that_only_waits_is_no_work_outside_of_sections(monkeypatch):
+    monkeypatch.setattr("fastprof.session.ranks.recording._SECONDS", 0.1)  # a block per step
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
+        prof.enter_phase("steps")
+        for _ in range(20):
+            with profile_section("data"):
+                time.sleep(0.002)
+            with profile_section("barrier"):
+                time.sleep(0.01)
+            prof.step()
+        windows = []
+        thread = threading.Thread(target=lambda: windows.append(recording.window()))
+        thread.start()
+        thread.join()
+    rank = HeardRank(windows[0], 0.0, 0.0)
+    add_blocks(rank, windows[0])
+    run = run_in_blocks(rank, rank.size, sorted(rank.blocks))
+    assert windows[0].waiting["(unaccounted)"] >= 10_000
+    own = sections_of(run, "split", 0, 1000)
+    assert 2.0 <= own["data"] < 5.0
+    assert own["(unaccounted)"] < 1.0
 
 
 def test_functions_of_a_delay_leave_out_the_steps_before_it():
@@ -429,7 +455,9 @@ import os, sys, time, types
 torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distributed")
 torch.__version__, distributed.is_initialized = "2.13.0", lambda: True
 sys.modules.update({"torch": torch, "torch.distributed": distributed})
-from fastprof import Profiler
+from fastprof import Profiler, profile_section
+from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks_cause import sections_of
 from fastprof.session.ranks import live, tcpstore
 live._LOOK_S = live._PUBLISH_S = live._RETRY_S = 0.01
 tcpstore.TIMEOUT_S = %s
@@ -490,7 +518,9 @@ def test_a_forked_child_has_no_part_in_it(tmp_path):
         f"""
 import os, time
 os.environ.update(RANK="1", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
-from fastprof import Profiler
+from fastprof import Profiler, profile_section
+from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks_cause import sections_of
 from fastprof.session.ranks import live
 live._LOOK_S = live._PUBLISH_S = 0.05
 with Profiler(functions=False, gpu=False) as prof:
@@ -512,7 +542,9 @@ def test_a_program_ends_as_it_would_without(tmp_path, how):
         f"""
 import os, sys, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
-from fastprof import Profiler
+from fastprof import Profiler, profile_section
+from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks_cause import sections_of
 from fastprof.session.ranks import live
 live._LOOK_S = live._PUBLISH_S = 0.01
 prof = Profiler(functions=False, gpu=False).start()
@@ -728,7 +760,9 @@ def test_the_ranks_stand_after_the_report_that_the_exit_prints(tmp_path):
         f"""
 import os, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
-from fastprof import Profiler
+from fastprof import Profiler, profile_section
+from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks_cause import sections_of
 from fastprof.report.ranks_window import RankWindow, encode
 from fastprof.session.ranks import live
 from fastprof.session.ranks.find import job_mark

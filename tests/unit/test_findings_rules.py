@@ -129,13 +129,18 @@ def test_s0_21_worker_shutdown_is_found_with_cause_and_fix():
 
 @pytest.mark.parametrize("name", ["_shutdown_workers", "poll"])
 def test_s0_21_worker_shutdown_is_found_in_a_stats_file(name):
-    rule = found(stats(**{name: 12.0}))["worker-shutdown"]
+    rule = found(stats(_reset=1e-6, **{name: 12.0}))["worker-shutdown"]
     assert rule.severity == "warning"
     assert "12.0 s" in rule.title
     assert rule.saving_ms is None
     assert rule.saving_share == pytest.approx(12 / 112)
     assert "main (train.py:3)" in " ".join(rule.evidence)
-    assert "worker-shutdown" not in found(stats(**{name: 1.0}))
+    assert "worker-shutdown" not in found(stats(_reset=1e-6, **{name: 1.0}))
+
+
+def test_a_program_without_loaders_that_polls_shuts_no_workers_down():
+    """Such as the parent of mp.spawn, which waits for the ranks."""
+    assert "worker-shutdown" not in found(stats(poll=12.0))
 
 
 def test_s0_22_token_counting_is_found_with_cause_and_fix():

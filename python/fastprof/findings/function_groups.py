@@ -119,6 +119,7 @@ GROUPS: Mapping[str, Match] = {
     "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
+    "torch-loader": _python(r"torch/utils/data/dataloader\.py$", r".*"),
     "loader-start": _either(
         _python(
             r"torch/utils/data/dataloader\.py$",

@@ -19,7 +19,7 @@ from fastprof.findings.trainer import Optimizer, framework_of, optimizers
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
-from fastprof.report.functions import thread_of_steps
+from fastprof.report.functions import split_by_section, thread_of_steps
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
@@ -61,7 +61,7 @@ class Use:
 
 
 #: Groups that rules look for in the whole recording.
-_OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
+_OF_THE_RUN = ("shutdown", "poll", "torch-loader", "tokens", "data", "checkpoint")
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 
@@ -490,17 +490,7 @@ class Facts:
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
-        snapshot = self.report.snapshot
-        rows: dict[str, float] = {}
-        for place in snapshot.steps.split_places:
-            if place.kind == kind and self.steps:
-                nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
-                while node > 0:
-                    key = snapshot.keys[nodes.key[node]]
-                    name = key.name if key.kind == "section" else name
-                    node = nodes.parent[node]
-                rows[name] = rows.get(name, 0.0) + place.ns / _MS / self.steps
-        return rows
+        return split_by_section(self.report.snapshot, kind)
 
     @Lazy
     def worst_ms(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastprof.findings.function_groups import GROUPS, PHASES
 from fastprof.findings.group_times import imports
-from fastprof.report.functions import in_no_section
+from fastprof.report.flat import top_sections
 from fastprof.report.origin import package_of
 from fastprof.snapshot import Key, NodeTable
 
@@ -39,7 +39,8 @@ def outside(
         keys: the keys of the tree.
         rows: names of the sections of steps.
     """
-    free, imported = in_no_section(nodes, keys), [False] * len(nodes)
+    free = [top < 0 for top in top_sections(nodes, keys)]
+    imported = [False] * len(nodes)
     total = spent = 0.0
     around: set[int] = set()
     for i in range(1, len(nodes)):

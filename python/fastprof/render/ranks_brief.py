@@ -46,9 +46,10 @@ def brief_lines(report: RankReport, width: int) -> list[str]:
         for row, work in zip(report.rows, works, strict=True)
     ]
     late = [] if report.straggler is None else [report.straggler.rank, *report.straggler.also]
-    late += [p.rank for p in report.periods] + [hang.rank for hang in report.hangs]
+    late += [p.rank for p in report.periods]
+    once = [hang.rank for hang in report.hangs]
     head = _head(len(rows), report.world_size)
-    return [*wrapped(f"{head} {_verdict(report)}", width), *_table(rows, late, width)]
+    return [*wrapped(f"{head} {_verdict(report)}", width), *_table(rows, late, once, width)]
 
 
 def _verdict(report: RankReport) -> str:
@@ -69,7 +70,7 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    return [*lines, *_table(rows, late, width, f", {_LIVE}"), *state_lines(job, width)]
+    return [*lines, *_table(rows, late, (), width, f", {_LIVE}"), *state_lines(job, width)]
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
@@ -99,16 +100,23 @@ def _head(known: int, world_size: int | None) -> str:
     return f"Ranks: {known}." if world_size is None else f"Ranks: {known} of {world_size}."
 
 
-def _table(rows: Sequence[_Row], late: Sequence[int], width: int, when: str = "") -> list[str]:
-    if not late and not 2 <= len(rows) <= _FEW:
+def _table(
+    rows: Sequence[_Row], late: Sequence[int], once: Sequence[int], width: int, when: str = ""
+) -> list[str]:
+    """Return the table; ``late`` ranks come first, then those late ``once`` or in a few steps."""
+    named = dict.fromkeys([*late, *once])
+    if not named and not 2 <= len(rows) <= _FEW:
         return []
     by_rank = {row.rank: row for row in rows}
-    shown = [by_rank[rank] for rank in dict.fromkeys(late) if rank in by_rank][:_LATE]
+    shown = [by_rank[rank] for rank in named if rank in by_rank][:_LATE]
     others = [row for row in rows if row not in shown]
     totals = {name: sum(row.sections.get(name, 0.0) for row in rows)
               for name in dict.fromkeys(name for row in rows for name in row.sections)}  # fmt: skip
     names = sorted(totals, key=lambda name: -totals[name])[:_SECTIONS]
-    cells = [_cells(f"{row.rank} (late)", [row], names) for row in shown]
+    cells = [
+        _cells(f"{row.rank} ({'late' if row.rank in late else 'late once'})", [row], names)
+        for row in shown
+    ]
     if len(rows) <= _FEW:
         cells += [_cells(str(row.rank), [row], names) for row in others]
     elif others:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups
+from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups, top_sections
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.rows import EdgeRow, FunctionRow, ThreadTable
-from fastprof.snapshot import Key, NodeTable, Snapshot
+from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable
+from fastprof.snapshot import Key, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
 
@@ -63,7 +63,7 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
     thread = thread_of_steps(snapshot)
     column = correct(snapshot, enabled=correct_times).self_ns[thread]
     nodes, groups = snapshot.threads[thread].nodes, function_groups(snapshot)
-    outside = in_no_section(nodes, snapshot.keys)
+    outside = [top < 0 for top in top_sections(nodes, snapshot.keys)]
     raw = tuple(ns * is_outside for ns, is_outside in zip(nodes.self_ns, outside, strict=True))
     own = [ns * is_outside for ns, is_outside in zip(column, outside, strict=True)]
     node_group = [
@@ -73,11 +73,18 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
     return function_rows(snapshot, flatten(replace(nodes, self_ns=raw), node_group, own))
 
 
-def in_no_section(nodes: NodeTable, keys: Sequence[Key]) -> list[bool]:
-    """Return for each node whether neither it nor any ancestor is a section."""
-    found = [True] * len(nodes)
-    for i in range(1, len(nodes)):
-        found[i] = found[nodes.parent[i]] and keys[nodes.key[i]].kind != "section"
+def split_by_section(snapshot: Snapshot, kind: str) -> dict[str, float]:
+    """Return the ms per measured step of a kind of time, by outermost section, as far as known."""
+    found: dict[str, float] = {}
+    tops: dict[int, list[int]] = {}
+    for place in snapshot.steps.split_places:
+        if place.kind != kind or not snapshot.steps.measured:
+            continue
+        if place.thread not in tops:
+            tops[place.thread] = top_sections(snapshot.threads[place.thread].nodes, snapshot.keys)
+        key = tops[place.thread][place.node]
+        name = snapshot.keys[key].name if key >= 0 else UNACCOUNTED
+        found[name] = found.get(name, 0.0) + place.ns / snapshot.steps.measured / 1e6
     return found
 
 

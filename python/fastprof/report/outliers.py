@@ -14,6 +14,7 @@ from statistics import median
 
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.figures import counted, duration, plural
+from fastprof.report.flat import top_sections
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, NodeTable, Snapshot
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
@@ -120,7 +121,9 @@ class _Usual:
         median_ms: float,
     ) -> None:
         self.tree = snapshot.threads[kept.thread].nodes
-        self.in_section = _top_sections(snapshot, kept.thread)
+        keys = snapshot.keys
+        tops = top_sections(self.tree, keys)
+        self.in_section = [keys[top].name if top >= 0 else "" for top in tops]
         among = [step for step in slow if step.usual]
         steps = kept.usual_steps - len(among)
         self.wall_ms = median_ms
@@ -174,16 +177,6 @@ def _by_name(snapshot: Snapshot, rows: Iterable[tuple[int, int]]) -> dict[str, f
     for key, ns in rows:
         name = snapshot.keys[key].name
         out[name] = out.get(name, 0.0) + ns / 1e6
-    return out
-
-
-def _top_sections(snapshot: Snapshot, thread: int) -> list[str]:
-    """Return each node's outermost section; empty: none."""
-    nodes = snapshot.threads[thread].nodes
-    out = [""] * len(nodes)
-    for i in range(1, len(nodes)):
-        key = snapshot.keys[nodes.key[i]]
-        out[i] = out[nodes.parent[i]] or (key.name if key.kind == "section" else "")
     return out
 
 

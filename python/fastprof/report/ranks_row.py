@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import ascii_name
+from fastprof.report.functions import split_by_section
 from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
@@ -118,7 +119,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     return RankRun(
         row=row,
         steps=_steps(small, most_steps),
-        waiting=_waiting(small),
+        waiting=split_by_section(small, "communication"),
         program=_program(small),
         table=tuple(replace(f, callers=(), callees=()) for f in report.functions),
         between=_between(snapshot),
@@ -320,22 +321,6 @@ def _steps(snapshot: Snapshot, most: int) -> RankSteps | None:
         gc=known(series.gc_ns),
         cpu_wait=known(series.cpu_wait_ns),
     )
-
-
-def _waiting(snapshot: Snapshot) -> dict[str, float]:
-    """Return communication in ms per step by its outermost section."""
-    n = snapshot.steps.measured
-    found: dict[str, float] = {}
-    for place in snapshot.steps.split_places:
-        if place.kind != "communication" or not n:
-            continue
-        nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
-        while node > 0:
-            key = snapshot.keys[nodes.key[node]]
-            name = key.name if key.kind == "section" else name
-            node = nodes.parent[node]
-        found[name] = found.get(name, 0.0) + place.ns / n / 1e6
-    return found
 
 
 # ---- functions of the program

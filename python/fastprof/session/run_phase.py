@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fastprof.snapshot.run_phases import RUN_PHASES
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
 
 #: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")
 _ASIDE = ("validation", "checkpoint")
-
-
-class PhaseRecorder(Protocol):
-    """The recorder of the phases."""
-
-    def set_phase(self, phase: int, goes_on: bool = False, /) -> int:
-        """Set the phase from now on; return the previous one.
-
-        ``goes_on``: the phase was interrupted, and is not counted again.
-        """
-        ...
 
 
 class RunPhase:
@@ -30,7 +22,7 @@ class RunPhase:
         recorder: records the phase of every moment.
     """
 
-    def __init__(self, recorder: PhaseRecorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._thread = 0
         self._in_turn = "steps"

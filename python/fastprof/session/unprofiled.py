@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
 
 #: Steps per block without the hook, if steps are long; the first one is not used.
 BLOCK = 3
@@ -30,30 +33,6 @@ _BEFORE_FIRST = 16
 _MAX_COST = 0.005
 
 
-class BlockRecorder(Protocol):
-    """The part of a recorder that the blocks use."""
-
-    def unprofiled_length(self, settles_ns: int, /) -> int:
-        """Return the number of steps of the next block, if steps settle in that time."""
-        ...
-
-    def plan_unprofiled(self, step: int, /) -> None:
-        """Count steps separately from step ``step`` on, until the block ends; 0: never."""
-
-    def begin_unprofiled(self) -> bool:
-        """Remove the hook if the block has begun; return whether it is removed."""
-        ...
-
-    def end_unprofiled(self, valid: bool, /) -> None:
-        """Restore the hook, and measure steps again; not valid: forget the block."""
-
-    def rehook(self) -> None:
-        """Restore the hook."""
-
-    def resume_functions(self) -> None:
-        """Record calls again."""
-
-
 class UnprofiledSteps:
     """A run's blocks of steps without the hook; only the training thread calls it.
 
@@ -69,7 +48,7 @@ class UnprofiledSteps:
 
     def __init__(
         self,
-        recorder: BlockRecorder,
+        recorder: Recorder,
         wanted: Callable[[], bool],
         hindered: Callable[[int, int], bool],
     ) -> None:

@@ -205,8 +205,8 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
     total = max(use.total_ms, seen)
     group = "shutdown"
-    if not total and not facts.over_run("data").ms:
-        # Without the name: waiting for a process is a poll.
+    if not total and not facts.over_run("data").ms and facts.over_run("torch-loader").total_ms:
+        # Without the name: in a program with loaders, waiting for a process is a poll.
         poll = facts.over_run("poll")
         if poll.total_ms >= _JOIN_MS:
             total, times, group = poll.total_ms, 1, "poll"

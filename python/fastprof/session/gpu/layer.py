@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.rival_profilers import Conflicts
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
 
 _T = TypeVar("_T")
 
@@ -29,25 +32,6 @@ FLUSH_LIMIT_S = 0.25
 _POLL_EVERY = 64
 
 
-class GpuRecorder(Protocol):
-    """Interface of the recorder."""
-
-    def gpu_start(
-        self,
-        cupti_paths: Sequence[str],
-        driver_path: str | None,
-        /,
-        *,
-        initialise: bool,
-        tier: str,
-        nvml: str | None,
-    ) -> Mapping[str, Any]: ...
-    def gpu_stop(self, timeout_s: float, /) -> object: ...
-    def gpu_pause(self, why: str, /) -> object: ...
-    def gpu_resume(self) -> object: ...
-    def gpu_flush(self, timeout_s: float, /) -> object: ...
-
-
 class GpuLayer:
     """Starts and stops the recorder's GPU collection.
 
@@ -58,9 +42,7 @@ class GpuLayer:
         faults: receives failures.
     """
 
-    def __init__(
-        self, recorder: GpuRecorder, wanted: bool | Literal["auto"], faults: Faults
-    ) -> None:
+    def __init__(self, recorder: Recorder, wanted: bool | Literal["auto"], faults: Faults) -> None:
         self._recorder = recorder
         self._wanted = wanted
         self._faults = faults

@@ -116,7 +116,10 @@ class Recording:
         return position != before or (len(trees) == 2 and trees[0] != trees[1])
 
     def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:
-        """Add the blocks that have become complete; return communication by section."""
+        """Add the blocks that have become complete; return communication by section.
+
+        It is in us per step since the last window; sections that only wait count to no section.
+        """
         numbers = array("q", raw["number"])
         times = {name: array("q", raw[f"{name}_ns"]) for name in _COLUMNS}
         sections = {name: array("q", column) for name, column in raw["sections"]}
@@ -160,7 +163,12 @@ class Recording:
         for start in sorted(self._blocks)[:-MAX_BLOCKS]:
             del self._blocks[start]
         self._next = done
-        return self._communication(raw, len(numbers))
+        waiting = self._communication(raw, len(numbers))
+        if "communication" in known:
+            # The rest is in no section, or in sections that only wait.
+            whole = sum(columns[known.index("communication")]) // len(numbers) // 1000
+            waiting[UNACCOUNTED] = max(0, whole - sum(waiting.values()))
+        return waiting
 
     def _communication(self, raw: Mapping[str, Any], steps: int) -> dict[str, int]:
         """Return communication in us per step since the last window, by top-level section."""
