@@ -160,10 +160,7 @@ export_muted(fp_export *x)
             index < 0 ? NULL
                       : Py_BuildValue("(nK)", index,
                                       (unsigned long long)e.calls_before_mute);
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     return list;
 }
@@ -202,10 +199,9 @@ export_threads(fp_export *x, PyObject *threads, PyObject *sections)
                           ? t->last
                           : fp_clock_now(&r->clock);
         Py_ssize_t index = PyList_GET_SIZE(threads);
-        PyObject *one = fp_export_thread(x, t, now, ended);
-        int rc = one == NULL ? -1 : PyList_Append(threads, one);
-        Py_XDECREF(one);
-        if (rc < 0 || export_sections(x, t, index, sections) < 0) {
+        if (fp_export_append(threads, fp_export_thread(x, t, now, ended)) <
+                0 ||
+            export_sections(x, t, index, sections) < 0) {
             return -1;
         }
         if (ended) {
@@ -276,9 +272,7 @@ export_phases(const fp_export *x)
         PyObject *one =
             Py_BuildValue("(iLK)", p, (long long)fp_export_ns(x, ticks),
                           (unsigned long long)r->recording.phases.entries[p]);
-        if (fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, one);
     }
     return list;
 }

@@ -64,12 +64,9 @@ export_rows(const outliers_ctx *x, fp_outlier *kept, long long *rest)
             fp_outliers_usual(x->stepper->outliers, row->node);
         long long usual_ns = usual.ticks > 0 ? to_ns(x, usual.ticks) : 0;
         long long ns = next_ns(x, &ticks, row->ticks);
-        if (fp_export_append(list,
-                             Py_BuildValue("(lLKKLK)", node, ns,
+        fp_export_add(&list, Py_BuildValue("(lLKKLK)", node, ns,
                                            (ull)row->calls, (ull)row->resumes,
-                                           usual_ns, (ull)usual.calls)) < 0) {
-            Py_CLEAR(list);
-        }
+                                           usual_ns, (ull)usual.calls));
     }
     *rest = to_ns(x, kept->window_ticks) - to_ns(x, ticks);
     return list;
@@ -84,10 +81,7 @@ export_sections(const outliers_ctx *x, const fp_outlier *kept)
         const fp_outlier_section *s = &kept->section[i];
         Py_ssize_t key = x->exported->section_key(x->exported->ctx, s->id);
         long long ns = next_ns(x, &ticks, s->ticks);
-        if (key < 0 ||
-            fp_export_append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, key < 0 ? NULL : Py_BuildValue("(nL)", key, ns));
     }
     return list;
 }
@@ -125,9 +119,7 @@ export_kept(const outliers_ctx *x)
         fp_outlier kept = o->kept[i];
         memcpy(room, kept.row, kept.row_count * sizeof(*room));
         kept.row = room;
-        if (fp_export_append(list, export_one(x, &kept)) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, export_one(x, &kept));
     }
     fp_alloc_give(&x->r->alloc, room, FP_OUTLIERS_ROWS, sizeof(*room));
     return list;
@@ -149,10 +141,7 @@ usual_sections(const outliers_ctx *x)
         }
         long long ns = to_ns(x, s->usual_ticks);
         Py_ssize_t key = x->exported->section_key(x->exported->ctx, s->id);
-        if (key < 0 ||
-            fp_export_append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, key < 0 ? NULL : Py_BuildValue("(nL)", key, ns));
     }
     return list;
 }

@@ -16,9 +16,7 @@ pair_steps(const fp_export *x, const fp_pair_step *step, uint32_t n,
                 ? NULL
                 : Py_BuildValue("(LN)",
                                 (long long)fp_export_ns(x, step[i].ticks), ns);
-        if (one == NULL || fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, one);
     }
     return list;
 }
@@ -44,9 +42,7 @@ fp_export_pairs(const fp_export *x, const fp_pairs *p, uint32_t columns)
         }
         Py_XDECREF(plain);
         Py_XDECREF(near);
-        if (one == NULL || fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, one);
     }
     return list;
 }

@@ -42,6 +42,11 @@ fp_export_put(PyObject *d, const char *name, PyObject *value);
 int
 fp_export_append(PyObject *list, PyObject *value);
 
+/* Appends [value] to *list and releases it.  Without a value or memory, *list
+ * becomes NULL, with an exception. */
+void
+fp_export_add(PyObject **list, PyObject *value);
+
 /* Index of [key] among the described keys; describes a new key.  -1 with an
  * exception.  May run Python code. */
 Py_ssize_t

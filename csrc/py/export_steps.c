@@ -181,10 +181,7 @@ columns(fp_export *x, copy *c)
             index < 0 ? NULL
                       : times(x, c, &c->ticks[(size_t)i * FP_STEPS_RECENT]);
         PyObject *one = ns != NULL ? Py_BuildValue("(nN)", index, ns) : NULL;
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     return list;
 }
@@ -237,11 +234,9 @@ add_place(const fp_export *x, const fp_thread *t, PyObject *list, int kind,
     if (ticks <= 0 || !fp_export_node(x, t, n, &thread, &row)) {
         return 0;
     }
-    PyObject *one = Py_BuildValue("(sIIL)", kind_names[kind], thread, row,
-                                  (long long)fp_export_ns(x, ticks));
-    int rc = one == NULL ? -1 : PyList_Append(list, one);
-    Py_XDECREF(one);
-    return rc;
+    return fp_export_append(
+        list, Py_BuildValue("(sIIL)", kind_names[kind], thread, row,
+                            (long long)fp_export_ns(x, ticks)));
 }
 
 static PyObject *
@@ -328,10 +323,7 @@ step_rows(fp_export *x, const fp_thread *t)
                 ? NULL
                 : Py_BuildValue("(nKL)", index, (unsigned long long)s->steps,
                                 (long long)fp_export_ns(x, s->steps_ticks));
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     return list;
 }

@@ -85,9 +85,7 @@ idle_column(const fp_export *x, const int64_t *ticks)
     PyObject *list = PyList_New(0);
     for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
         PyObject *ns = PyLong_FromLongLong(fp_export_ns(x, ticks[p]));
-        if (fp_export_append(list, ns) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, ns);
     }
     return list;
 }

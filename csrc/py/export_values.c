@@ -28,6 +28,14 @@ fp_export_append(PyObject *list, PyObject *value)
     return rc;
 }
 
+void
+fp_export_add(PyObject **list, PyObject *value)
+{
+    if (fp_export_append(*list, value) < 0) {
+        Py_CLEAR(*list);
+    }
+}
+
 static PyObject *
 describe(const fp_export *x, fp_key key)
 {
@@ -135,10 +143,7 @@ fp_export_hist(const fp_export *x, const fp_hist *h)
         last = high;
         PyObject *one = Py_BuildValue("(LLK)", (long long)low, (long long)high,
                                       (unsigned long long)rows[i].count);
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
     return list;

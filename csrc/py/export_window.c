@@ -51,9 +51,7 @@ sections(const fp_export *x, const fp_series *s, uint64_t n, uint32_t rows)
                 ? NULL
                 : Py_BuildValue("(ON)", name,
                                 column(x, s->column[i].ticks, n, rows, 1));
-        if (fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, one);
     }
     return list;
 }
@@ -65,11 +63,9 @@ waits(const fp_export *x, const fp_thread *t)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < t->waits.count; i++) {
         const fp_wait *w = &t->waits.wait[i];
-        if (w->kind == FP_KIND_COMMUNICATION &&
-            fp_export_append(list, Py_BuildValue("(IL)", w->node->index,
-                                                 (long long)fp_export_ns(
-                                                     x, w->sum_ticks))) < 0) {
-            Py_CLEAR(list);
+        if (w->kind == FP_KIND_COMMUNICATION) {
+            long long ns = fp_export_ns(x, w->sum_ticks);
+            fp_export_add(&list, Py_BuildValue("(IL)", w->node->index, ns));
         }
     }
     return list;
@@ -82,9 +78,7 @@ open_sections(const fp_export *x, const fp_thread *t)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < t->open_len; i++) {
         PyObject *name = section_name(x, t->open[i].section->id);
-        if (name == NULL || PyList_Append(list, name) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, Py_XNewRef(name));
     }
     return list;
 }
@@ -96,10 +90,7 @@ phase_times(const fp_export *x)
     PyObject *list = PyList_New(0);
     for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
         int64_t ticks = fp_recorder_phase_ticks(x->r, (fp_run_phase)p);
-        if (fp_export_append(
-                list, PyLong_FromLongLong(fp_export_ns(x, ticks))) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, PyLong_FromLongLong(fp_export_ns(x, ticks)));
     }
     return list;
 }
@@ -233,9 +224,7 @@ node_rows(fp_export *x, const fp_thread *t)
                                  : fp_export_key(x, n->key);
         PyObject *one =
             key < 0 && !is_base ? NULL : Py_BuildValue("(Ln)", parent, key);
-        if (fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, one);
     }
     return list;
 }

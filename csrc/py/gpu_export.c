@@ -65,9 +65,7 @@ export_kernels(const fp_gpu_view *v)
                       (int)k->grid_varied, (ull)k->count, (sll)k->sum_ns,
                       (sll)k->min_ns, (sll)k->max_ns, (ull)k->small_count,
                       (sll)k->small_ns, k->blocks_ns);
-        if (fp_export_append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, row);
     }
     return list;
 }
@@ -118,9 +116,7 @@ export_activity(const fp_gpu_view *v, const fp_exported *x)
             Py_BuildValue("[ililiiKLK]", thread, node, via, via_node,
                           how_of(&a->site, thread, via), a->what,
                           (ull)a->count, (sll)a->ns, (ull)a->bytes);
-        if (fp_export_append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, row);
     }
     return list;
 }
@@ -143,9 +139,7 @@ export_host(const fp_gpu_view *v, const fp_exported *x)
                                       (ull)h->launches, (ull)h->delays,
                                       (sll)h->delay_ns, (sll)h->delay_max_ns,
                                       (ull)h->syncs, (sll)h->blocked_ns);
-        if (fp_export_append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, row);
     }
     return list;
 }
@@ -171,9 +165,7 @@ export_lines(const fp_recorder *r, const fp_exported *x)
             row = Py_BuildValue("[ilOiOKL]", thread, node, file, line, name,
                                 count, (sll)((double)ticks * x->ns_per_tick));
         }
-        if (fp_export_append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, row);
     }
     Py_XDECREF(lines);
     return list;
@@ -198,13 +190,10 @@ export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
         Py_ssize_t key = x->section_key(x->ctx, v->section[i] - 1u);
         PyObject *row =
             key < 0 ? NULL : Py_BuildValue("[nL]", key, (sll)s->idle_ns[i]);
-        if (fp_export_append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, row);
     }
-    if (list != NULL && nowhere != 0 &&
-        fp_export_append(list, Py_BuildValue("[iL]", -1, (sll)nowhere)) < 0) {
-        Py_CLEAR(list);
+    if (list != NULL && nowhere != 0) {
+        fp_export_add(&list, Py_BuildValue("[iL]", -1, (sll)nowhere));
     }
     return list;
 }
@@ -258,9 +247,7 @@ export_devices(const fp_gpu_view *v, const fp_exported *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->timelines; i++) {
-        if (fp_export_append(list, export_device(v, i, x)) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, export_device(v, i, x));
     }
     return list;
 }

@@ -49,16 +49,11 @@ fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick)
     }
     PyObject *records = PyList_New(0), *calls = PyList_New(0);
     for (uint64_t i = 0; records != NULL && i < v->records; i++) {
-        if (fp_export_append(
-                records, record_row(&v->record[i], origin, ns_per_tick)) < 0) {
-            Py_CLEAR(records);
-        }
+        fp_export_add(&records,
+                      record_row(&v->record[i], origin, ns_per_tick));
     }
     for (uint64_t i = 0; calls != NULL && i < v->calls; i++) {
-        if (fp_export_append(calls,
-                             call_row(&v->call[i], origin, ns_per_tick)) < 0) {
-            Py_CLEAR(calls);
-        }
+        fp_export_add(&calls, call_row(&v->call[i], origin, ns_per_tick));
     }
     PyObject *until = since(v->trace_lost != 0 ? v->trace_lost_until : 0,
                             origin, ns_per_tick);

@@ -212,9 +212,7 @@ probe_devices(const fp_nvml *n, PyObject *bus_ids, fp_why *why)
     for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(bus_ids);
          i++) {
         const char *id = PyUnicode_AsUTF8(PyTuple_GET_ITEM(bus_ids, i));
-        if (id == NULL || fp_export_append(list, probe_device(n, id)) < 0) {
-            Py_CLEAR(list);
-        }
+        fp_export_add(&list, id == NULL ? NULL : probe_device(n, id));
     }
     (void)n->shutdown();
     return list;

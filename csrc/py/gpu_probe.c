@@ -1,6 +1,7 @@
 #include "py/gpu_probe.h"
 
 #include "gpu/cupti_lib.h"
+#include "py/export_parts.h"
 
 static PyObject *
 text_of(const char *text)
@@ -37,10 +38,7 @@ fp_gpu_devices(const fp_cuda_driver *d)
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && i < d->devices; i++) {
         PyObject *one = device_dict(&d->device[i], i);
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     return list;
 }
@@ -92,10 +90,7 @@ probe_all(PyObject *paths)
     PyObject *list = PyList_New(0);
     for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(paths); i++) {
         PyObject *one = probe_cupti(PyTuple_GET_ITEM(paths, i));
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     return list;
 }

@@ -1,6 +1,7 @@
 /* Methods of the Recorder type for loaders: batches and their times. */
 #include "py/recorder_methods.h"
 
+#include "py/export_parts.h"
 #include "py/guard.h"
 #include "py/section_type.h"
 #include "py/threads.h"
@@ -128,10 +129,7 @@ loader_rows(fp_recorder *r, int total)
             "(iiKL)", (int)(i / FP_PHASE_COUNT) - 1, (int)(i % FP_PHASE_COUNT),
             (unsigned long long)all.sum[i].count,
             (long long)llround((double)all.sum[i].ticks * scale));
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
+        fp_export_add(&list, one);
     }
     fp_alloc_give(&r->alloc, all.sum, n + 1, sizeof(*all.sum));
     return list;

@@ -1,6 +1,8 @@
 /* Exports a recorder's trace for Recorder.export(). */
 #include "py/trace_layer.h"
 
+#include "py/export_parts.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -110,10 +112,7 @@ columns_of(const writer *w, int steps)
                 continue;
             }
             PyObject *value = value_of(w, e, c);
-            if (value == NULL || PyList_Append(list, value) < 0) {
-                Py_CLEAR(list);
-            }
-            Py_XDECREF(value);
+            fp_export_add(&list, value);
         }
         if (list == NULL) {
             Py_CLEAR(columns);
@@ -142,10 +141,7 @@ windows_of(const writer *w)
         }
         Py_XDECREF(start);
         Py_XDECREF(end);
-        if (row == NULL || PyList_Append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(row);
+        fp_export_add(&list, row);
     }
     return list;
 }
@@ -160,10 +156,7 @@ threads_of(const view *v)
         PyObject *row =
             Py_BuildValue("(IKK)", t->thread, (unsigned long long)t->ident,
                           (unsigned long long)t->native);
-        if (row == NULL || PyList_Append(list, row) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(row);
+        fp_export_add(&list, row);
     }
     return list;
 }
