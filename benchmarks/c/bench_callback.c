@@ -13,7 +13,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { LAUNCHES = 20000, ROUNDS = 200 };
+enum { LAUNCHES = 20000 };
+#ifdef QUICK
+enum { ROUNDS = 10 };
+#else
+enum { ROUNDS = 200 };
+#endif
 enum { RUNTIME_LAUNCH = 211, DRIVER_LAUNCH = 307 };
 
 typedef struct program {

@@ -20,7 +20,12 @@
 #include <time.h>
 
 enum { RELEASE = 13000, NAMES = 40, SITES = 200, STREAMS = 4 };
-enum { BUFFER = 5000, BUFFERS = 20, PERIODS = 10, ROUNDS = 7 };
+enum { BUFFER = 5000, BUFFERS = 20, PERIODS = 10 };
+#ifdef QUICK
+enum { ROUNDS = 1 };
+#else
+enum { ROUNDS = 7 };
+#endif
 enum { LAUNCHES = BUFFER * BUFFERS * PERIODS, SPACING_NS = 10000 };
 enum { SECOND_NS = BUFFER * BUFFERS * SPACING_NS };
 enum { LAUNCH_CBID = 211, COPY_CBID = 41 };

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,36 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _FAKE = _ROOT / "tests" / "gpu"
 
 
-def _c_program(name: str, folder: Path) -> dict[str, Any]:
-    """Compile and run a program of ``c/`` with the collector's own sources."""
+def _compile(folder: Path, *arguments: object) -> None:
+    command = [
+        *shlex.split(os.environ.get("CC", "cc")),
+        *("-O2", "-std=gnu11", "-DNDEBUG"),
+        *("-I", str(_ROOT / "csrc"), "-I", str(_FAKE / "fake")),
+        *map(str, arguments),
+    ]
+    subprocess.run(command, check=True, cwd=folder)
+
+
+def _compile_collector(folder: Path) -> list[Path]:
+    """Compile the collector's own sources; return the objects."""
+    objects = folder / "objects"
+    objects.mkdir()
     sources = [
         *sorted((_ROOT / "csrc" / "core").glob("*.c")),
         *sorted((_ROOT / "csrc" / "gpu").glob("*.c")),
         _FAKE / "fake" / "fake_records.c",
-        _ROOT / "benchmarks" / "c" / f"{name}.c",
     ]
-    command = [
-        *shlex.split(os.environ.get("CC", "cc")),
-        *("-O2", "-std=c11", "-D_GNU_SOURCE", "-DNDEBUG"),
-        *("-I", str(_ROOT / "csrc"), "-I", str(_FAKE / "fake")),
-        *map(str, sources),
-        *("-o", str(folder / name), "-pthread", "-ldl"),
-    ]
-    subprocess.run(command, check=True)
-    done = subprocess.run([folder / name], check=True, capture_output=True, text=True)
+    _compile(objects, "-c", *sources)
+    return sorted(objects.glob("*.o"))
+
+
+def _c_program(name: str, folder: Path, objects: Sequence[Path], *, quick: bool) -> dict[str, Any]:
+    """Compile and run a program of ``c/``."""
+    source = _ROOT / "benchmarks" / "c" / f"{name}.c"
+    made = folder / name
+    defined = ["-DQUICK"] if quick else []
+    _compile(folder, *defined, source, *objects, "-o", made, "-pthread", "-ldl")
+    done = subprocess.run([made], check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -124,10 +138,15 @@ def run(options: Options) -> CaseResult:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = _fake_env(folder)
+        objects = _compile_collector(folder)
+        programs = {
+            part: _c_program(f"bench_{program}", folder, objects, quick=options.quick)
+            for part, program in (
+                ("decode", "decode"), ("callback", "callback"), ("threads", "burst")
+            )
+        }  # fmt: skip
         data: dict[str, Any] = {
-            "decode": _c_program("bench_decode", folder),
-            "callback": _c_program("bench_callback", folder),
-            "threads": _c_program("bench_burst", folder),
+            **programs,
             "sections": _child(env, "sections", rounds, options.pick(200_000, 20_000)),
             "burst": {
                 tier: _child(env, "burst", tier, options.pick(1_000_000, 50_000))
@@ -151,7 +170,7 @@ def run(options: Options) -> CaseResult:
             ("Target: none missing at 1 M launches/s for a second.",),
         ),
         Table(
-            "gpu: 1 M launches/s from 4 threads for 5 s, CUPTI being a stub",
+            f"gpu: 1 M launches/s from 4 threads for {options.pick(5, 1)} s, CUPTI being a stub",
             ("what", "value"),
             tuple(data["threads"].items()),
             ("Target: lost 0; peak_bytes is what the collector took.",),
