@@ -12,6 +12,7 @@ import fastprof
 import pytest
 from fastprof.comparison import join
 from fastprof.comparison.output import to_text
+from fastprof.comparison.runs import Run
 from fastprof.errors import ExportError, LoadError
 from fastprof.export.pstats_ import stats_dict
 from fastprof.report import Report, build_report
@@ -188,7 +189,7 @@ def test_no_significant_change_is_an_answer_and_says_what_would_not_be_seen():
     assert not comparison.changed
     first = comparison.to_text().splitlines()[1]
     assert "no significant change" in first
-    assert "a change below " in first
+    assert "4 of 5 changes of " in first
 
 
 def test_a_phase_is_the_same_section_by_either_name():
@@ -224,6 +225,71 @@ def test_runs_saved_without_a_series_still_have_their_steps():
     before = run(normal(10.0, N, 1), {"data": [1.0] * N}, with_series=False)
     pair = pair_of(before, run(normal(15.0, N, 2), {"data": [1.0] * N}))
     assert [(e.name, e.verdict) for e in pair.effects] == [("step", "slower")]
+
+
+def test_what_recording_costs_is_no_change_of_the_program(monkeypatch):
+    """The program takes 10 ms on both sides; recording it takes 5 ms, then 0.5 ms."""
+    before, after = run(normal(15.0, N, 1)), run(normal(10.5, N, 2))
+    costs = {id(before.snapshot): 5.0, id(after.snapshot): 0.5}
+    told = property(lambda of: {"step": costs[id(of.report.snapshot)]})
+    monkeypatch.setattr(Run, "recording_ms", told, raising=False)
+    pair = pair_of(before, after)
+    assert pair.step.verdict == "no significant change"
+    assert "(recording takes 5.00 ms before, 0.500 ms after)" in pair.step.reason
+    cost = next(row for row in pair.summary if row.name == "of it recording")
+    assert (cost.before_text, cost.after_text) == ("5.00 ms", "0.500 ms")
+    faster = run(normal(5.0, N, 3))
+    costs[id(faster.snapshot)] = 0.5
+    assert pair_of(before, faster).step.verdict == "faster"
+
+
+def test_ranks_of_a_job_are_one_run_and_a_run_is_named_once(tmp_path):
+    def rank(number, job, seed):
+        facts = {
+            "rank": number,
+            "world_size": 4,
+            "job": job,
+            "pid": number,
+            "started_unix_ns": seed,
+        }
+        made = run(normal(10.0 + (job == "b"), N, seed))
+        return replace(made, meta={**made.meta, **facts})
+
+    sides = [[rank(i, job, 10 * (job == "b") + i + 1) for i in range(4)] for job in "ab"]
+    pair = fastprof.compare(*sides).pairs[0]
+    assert pair.step.verdict == "not tested"
+    assert pair.step.reason == "several files are ranks of one job, which is one run"
+    with pytest.raises(ValueError, match="are the same run: name each run of a side once"):
+        fastprof.compare([sides[0][0], sides[0][0]], sides[1][0])
+
+
+def test_a_run_without_measured_steps_has_totals_and_says_so():
+    whole = run(normal(10.0, N, 1), functions=[Node(py("load"), 1, 8000 * MS)])
+    crashed = build_report(replace(whole.snapshot, steps=Steps(count=3, skipped=3)))
+    assert crashed.steps.count == 3
+    found = fastprof.compare(whole, crashed)
+    assert found.basis == "run"
+    assert row(found, "load").figures["self_ms"].relative == pytest.approx(0.0)
+    said = "Step time: not compared, because not every run has measured steps."
+    assert said in found.to_text()
+
+
+def test_a_level_of_99_9_percent_finds_a_step_of_twice_the_length():
+    sections = {"data": [1.0] * N, "forward": [2.0] * N}
+    found = pair_of(
+        run(normal(10.0, N, 1), sections), run(normal(20.0, N, 2), sections), level=0.999
+    )
+    assert found.step.verdict == "slower"
+
+
+def test_a_section_of_one_side_has_a_row():
+    before = run(normal(10.0, N, 1), {"data": [1.0] * N})
+    after = run(normal(13.0, N, 2), {"data": [1.0] * N, "validation": normal(3.0, N, 3)})
+    found = fastprof.compare(before, after)
+    effect = found.pairs[0].effect("validation")
+    assert (effect.before_ms, effect.reason) == (0.0, "only the run after has it")
+    assert effect.after_ms == pytest.approx(3.0, rel=0.05)
+    assert any(line.startswith("validation") for line in found.to_text().splitlines())
 
 
 def test_few_steps_give_figures_and_no_verdict():
@@ -398,7 +464,7 @@ def test_what_a_stats_file_does_not_say_is_not_set_differently():
     made = build_report(replace(run([10.0] * N).snapshot, meta={"python": "3.11.7"}))
     stats = report_from_stats(stats_dict(made.snapshot))
     (pair,) = fastprof.compare(made, stats).pairs
-    assert [(s.name, s.before, s.after) for s in pair.settings] == [("file", "-", ".stats")]
+    assert [(s.name, s.before, s.after) for s in pair.settings] == [("file", ".fprof", ".stats")]
 
 
 def test_settings_that_differ_are_listed_and_those_that_matter_come_first():

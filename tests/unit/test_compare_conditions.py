@@ -6,11 +6,13 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.comparison.build import compare_runs, open_sides
+from fastprof.comparison.build import comparable, compare_runs, open_sides
 from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import outcome
 from fastprof.comparison.expressions import Literal, Name, Operation, parse
 from fastprof.errors import CheckError, ConditionError
+from fastprof.export.pstats_ import stats_dict
+from fastprof.report.from_stats import report_from_stats
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.comparisons import function, normal, run, training
@@ -20,7 +22,7 @@ N = 200
 
 
 def decide(text, before, after, **options):
-    sides = open_sides([before, after])
+    sides = comparable(open_sides([before, after]))
     options = {"level": 0.95, "noise": 0.02, **options}
     pair = compare_runs(sides, **options).pairs[0]
     return outcome(parse(text, changes=True), *sides, pair, **options)
@@ -279,3 +281,23 @@ def test_changes_in_points_and_in_other_units():
         decide("gpu_util<-5ms", before, after)
     with pytest.raises(ConditionError, match="in % or ms"):
         decide("step>+5GiB", before, after)
+
+
+def test_a_throughput_is_that_of_the_table():
+    """Half the batch in the same time is half the throughput."""
+    before, after = training(10.0, 64, 0.5, 1.0), training(10.0, 32, 0.5, 1.0)
+    found = decide("throughput<-5%", before, after)
+    assert found.met
+    assert "6400 -> 3200 (-50%)" in found.text
+    assert "a step has 0.5 times as many samples" in found.text
+    assert not decide("throughput<-5%", before, training(10.0, 64, 0.5, 1.0)).met
+    unknown = decide("throughput<-5%", before, run(normal(10.0, N, 9)))
+    assert not unknown.met
+    assert "100 -> " in unknown.text  # steps/s on both sides
+
+
+def test_functions_of_a_stats_file_are_compared_as_in_the_table():
+    before = run([10.0] * 100, functions=[function("work", 100)])
+    stats = report_from_stats(stats_dict(before.snapshot, correct_times=True))
+    assert not decide("self(work)>+5%", before, stats).met
+    assert not decide("self(work)<-5%", before, stats).met

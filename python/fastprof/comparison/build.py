@@ -93,14 +93,11 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
     if not 0.5 <= level <= 0.999:
         raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999")
     if not 0 <= noise <= 1:
-        raise ValueError(f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %)")
-    runs = [run for side in sides for run in side]
-    per_step = all(run.steps for run in runs)
-    if not per_step or len({run.report.phase for run in runs}) > 1:
-        # Measured steps of one run are not comparable with the whole of another run.
-        sides = [tuple(whole(run) for run in side) for side in sides]
-    if not all(run.report.has_tree for run in runs):
-        sides = [tuple(as_pstats_sees_it(run) for run in side) for side in sides]
+        raise ValueError(
+            f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %; --noise: 0 to 100)"
+        )
+    sides = comparable(sides)
+    per_step = not sides[0][0].of_run
     labels = _labels(sides)
     tables = _Tables(sides, per_step=per_step)
     pairs = tuple(
@@ -118,11 +115,36 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
     )
 
 
+def comparable(sides: Sequence[_Side]) -> list[_Side]:
+    """Return the runs with figures of the same kind; a second call changes nothing."""
+    runs = [run for side in sides for run in side]
+    of_run = not all(run.report.steps.measured for run in runs)
+    # Measured steps of one run are not comparable with the whole of another run.
+    wholly = of_run or len({run.report.phase for run in runs}) > 1
+    as_stats = not all(run.report.has_tree for run in runs)
+
+    def made(run: Run) -> Run:
+        run = whole(run) if wholly else run
+        run = as_pstats_sees_it(run) if as_stats else run
+        return replace(run, of_run=of_run)
+
+    return [tuple(map(made, side)) for side in sides]
+
+
 def _open_side(side: Source | Sequence[Source]) -> _Side:
     if isinstance(side, (list, tuple)):
         if not side:
             raise ValueError("a side of the comparison has no run")
-        return tuple(open_run(source) for source in side)
+        runs = tuple(open_run(source) for source in side)
+        known: dict[tuple[object, ...], Run] = {}
+        for run in runs:
+            other = known.setdefault(run.identity, run) if run.identity else run
+            if other is not run:
+                raise ValueError(
+                    f"{run.label!a} and {other.label!a} are the same run: name each run of a side "
+                    "once"
+                )
+        return runs
     return (open_run(side),)  # type: ignore[arg-type]
 
 
@@ -173,7 +195,7 @@ def _pair(
         after=labels[i],
         summary=summary(before, after, effects),
         uniformity=uniformity(before, after),
-        settings=settings(before[0], after[0]),
+        settings=settings(before, after),
         effects=effects,
         sections=tables.sections(i),
         functions=functions,
@@ -188,6 +210,7 @@ def _pair(
 
 def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tuple[Effect, ...]:
     names = _series_names([*before, *after])
+    ranks = _ranks_of_one_job(before) or _ranks_of_one_job(after)
     single = len(before) == len(after) == 1
     effects = []
     for name, aliases in names.items():
@@ -195,18 +218,53 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
         shown = name.removeprefix("section ")
         a, b = ([_find(run.series, aliases) for run in side] for side in (before, after))
         if None in a or None in b:
+            recorded = all(run.report.snapshot.steps.series.wall_ns for run in (*before, *after))
+            if kind == "section" and recorded and not (any(a) and any(b)):
+                effects.append(_one_sided(shown, before, after, a, b))
             continue
         x, y = ([s for s in side if s is not None] for side in (a, b))
         if single:
             lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
+            cost = (_cost(before[0], aliases), _cost(after[0], aliases))
             effect = effect_of_steps(
-                shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms
-            )
+                shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms,
+                recording_ms=cost, rows=len(names),
+            )  # fmt: skip
             effects.append(_doubted(effect, before[0], after[0]))
         else:
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
-            effects.append(effect_of_runs(shown, kind, *means, level=level))
+            effect = effect_of_runs(shown, kind, *means, level=level)
+            if ranks and effect.p is not None:
+                effect = replace(effect, p=None, verdict=NOT_TESTED, reason=_RANKS)
+            effects.append(effect)
     return decide(effects, level=level)
+
+
+#: Why several files of a side are no several runs.
+_RANKS = "several files are ranks of one job, which is one run"
+
+
+def _ranks_of_one_job(side: _Side) -> bool:
+    jobs = [run.job for run in side]
+    return len(side) > 1 and None not in jobs and len(set(jobs)) < len(side)
+
+
+def _cost(run: Run, names: Iterable[str]) -> float:
+    return next((run.recording_ms[name] for name in names if name in run.recording_ms), 0.0)
+
+
+def _one_sided(
+    name: str, before: _Side, after: _Side, a: Sequence[Series | None], b: Sequence[Series | None]
+) -> Effect:
+    """Return the row of a section that only one side has; it takes the other side no time."""
+    here, there = (
+        sum(sum(s.values) / len(s.values) for s in found if s is not None and s.values) / len(found)
+        for found in (a, b)
+    )
+    reason = f"only the run {'before' if any(a) else 'after'} has it"
+    return Effect(
+        name, "section", (before[0].steps, after[0].steps), here, there, there - here, reason=reason
+    )
 
 
 def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
@@ -237,12 +295,14 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
     for run, side in ((before, "before"), (after, "after")):
         if run.left_out is None:
             reason = f"the steps of the run {side} do not settle"
-        elif run.busy:
+            break
+        if run.busy:
             reason = (
                 "the machine was busy: other programs took about "
                 f"{with_percent(run.interrupted)} of the steps' time in the run {side}"
             )
-    if not reason or effect.p is None:
+    unsettled = None in (before.left_out, after.left_out)
+    if not reason or (effect.p is None and not unsettled):
         return effect
     return replace(effect, p=None, verdict=NOT_TESTED, reason=reason)
 
@@ -269,6 +329,8 @@ class _Tables:
     def functions(self, i: int, *, level: float) -> tuple[Row, ...]:
         """Return functions of the first side and side ``i``, largest difference first."""
         rows: list[Row] = []
+        if len({run.records_functions for run in (*self._sides[0], *self._sides[i])}) > 1:
+            return ()  # they were not recorded, which is not the same as "gone"
         p_values: list[tuple[int, float, float]] = []
         for found in self._functions:
             row = self._row(
@@ -305,7 +367,8 @@ class _Tables:
                 row = found[column]
                 values.append(row.self_ms * self._scale(column) if row else 0.0)
             sides.append(values)
-        result = welch(*sides, level=level)
+        ranks = any(_ranks_of_one_job(self._sides[side]) for side in (0, i))
+        result = None if ranks else welch(*sides, level=level)
         return None if result is None else (result.p, result.estimate)
 
     def _muted(self, i: int, found: Sequence[FunctionRow | None]) -> bool:

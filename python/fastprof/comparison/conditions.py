@@ -35,7 +35,7 @@ from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import welch
 from fastprof.errors import ConditionError
-from fastprof.report.figures import change, chosen_percent, signed
+from fastprof.report.figures import change, chosen_percent, p_text, signed
 from fastprof.report.phase_names import ALIASES
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -124,26 +124,24 @@ def _moved(
     name: Name, before: Sequence[Run], after: Sequence[Run], pair: Pair, *,
     level: float, noise: float,
 ) -> _Moved:  # fmt: skip
-    if len(before) == len(after) == 1:
-        effect = _effect(name, pair)
-        if effect is not None:
-            return _of_effect(effect)
-        if name.function in _QUANTILES:
-            tested = _of_quantile(name, before[0], after[0], level=level, noise=noise)
-            if tested is not None:
-                return tested
+    effect = _effect(name, pair)
+    if effect is not None:
+        return _of_effect(effect)
+    if name.name == "throughput" and name.function in ("", "mean") and pair.step is not None:
+        return _throughput(pair, pair.step)
+    if len(before) == len(after) == 1 and name.function in _QUANTILES:
+        tested = _of_quantile(name, before[0], after[0], level=level, noise=noise)
+        if tested is not None:
+            return tested
     sides = [[figure(run, name) for run in side] for side in (before, after)]
     kind = sides[0][0][1]
     x, y = ([value for value, _ in side] for side in sides)
     middles = (sum(x) / len(x), sum(y) / len(y))
     found = welch(x, y, level=level)
     if found is None:
-        if name.name == "throughput" and pair.step is not None:
-            step = _of_effect(pair.step)
-            return _Moved(*middles, kind, step.real, step.decided, f"step: {step.why}")
         return _Moved(*middles, kind, None, True, "not tested, the figures themselves decide")
     real = found.p <= 1 - level
-    why = f"{'significant' if real else 'not significant'} over the runs (p {found.p:.3f})"
+    why = f"{'significant' if real else 'not significant'} over the runs (p {p_text(found.p)})"
     return _Moved(*middles, kind, real, True, why)
 
 
@@ -161,11 +159,32 @@ def _effect(name: Name, pair: Pair) -> Effect | None:
     return next((sections[n] for n in names if n in sections), None)
 
 
+def _throughput(pair: Pair, step: Effect) -> _Moved:
+    """Return the throughput; the samples of a step are known, so the step's interval decides."""
+    row = next(row for row in pair.summary if row.name == "Throughput")
+    before, after = row.change.before or 0.0, row.change.after or 0.0
+    if step.p_adjusted is None:
+        return _Moved(before, after, NUMBER, None, False, f"step: not tested: {step.reason}")
+    more = after * (step.after_ms or 0.0) / (before * (step.before_ms or 1.0)) if before else 1.0
+    if abs(more - 1.0) < 1e-6:  # a step has as many samples as before
+        moved = _of_effect(step)
+        return _Moved(before, after, NUMBER, moved.real, True, f"step: {moved.why}")
+    margin = step.margin_ms or 0.0
+    usual = (step.before_ms or 0.0) * more - (step.before_ms or 0.0)  # the same throughput
+    low, high = (step.low_ms or 0.0) - usual, (step.high_ms or 0.0) - usual
+    why = f"a step has {more:.3g} times as many samples"
+    return _Moved(before, after, NUMBER, low > margin or high < -margin, True, why)
+
+
+def _figures_of(name: Name, before: Run, after: Run) -> tuple[float, float]:
+    return figure(before, name)[0], figure(after, name)[0]
+
+
 def _of_effect(effect: Effect) -> _Moved:
     before, after = effect.before_ms or 0.0, effect.after_ms or 0.0
     if effect.p_adjusted is None:
         return _Moved(before, after, TIME, None, False, f"not tested: {effect.reason}")
-    why = f"{effect.verdict} (p {effect.p_adjusted:.3f})"
+    why = f"{effect.verdict} (p {p_text(effect.p_adjusted)})"
     return _Moved(before, after, TIME, effect.significant, True, why)
 
 
@@ -184,7 +203,7 @@ def _of_quantile(
         if row is None:
             return None
         if len(row.values) < FEWEST_STEPS:
-            return None
+            return _Moved(*_figures_of(name, before, after), TIME, None, False, "too few steps")
         blocks = blocks_of(row.values)
         intervals.append(quantile(row.values, _QUANTILES[name.function], blocks, level))
     found = difference(*intervals)

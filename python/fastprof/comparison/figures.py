@@ -123,7 +123,7 @@ def _throughput(run: Run) -> float | None:
 
 def span_ms(run: Run) -> float:
     """Return the base of shares: a step, or the recording if it has no steps."""
-    return run.report.steps.mean_ms or run.report.wall_ms
+    return (None if run.of_run else run.report.steps.mean_ms) or run.report.wall_ms
 
 
 def _section(run: Run, name: str, function: str) -> _Found:
@@ -147,7 +147,7 @@ def _section(run: Run, name: str, function: str) -> _Found:
 
 
 def _per_step(run: Run, value: float | None) -> float | None:
-    return None if value is None else value / (run.steps or 1)
+    return None if value is None else value / (1 if run.of_run else run.steps or 1)
 
 
 def _function(run: Run, name: str, function: str) -> _Found:

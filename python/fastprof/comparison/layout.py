@@ -24,6 +24,7 @@ from fastprof.report.figures import (
     chosen_percent,
     counted,
     number,
+    p_text,
     signed,
     span,
     with_percent,
@@ -111,7 +112,13 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
     lines = []
     step = pair.step
     if step is not None:
-        lines.append("Step time: " + sentence(step, comparison.level))
+        left = "" if not any(step.left_out) else (
+            f"; without the first {' and '.join(map(str, step.left_out))} steps, which had not "
+            "settled"
+        )  # fmt: skip
+        lines.append(f"Step time: {sentence(step, comparison.level)}{left}")
+    elif comparison.basis == "run":
+        lines.append("Step time: not compared, because not every run has measured steps.")
     changed = [e for e in pair.effects if e.kind == "section" and e.significant]
     lines += [f"{short(e.name)}: {sentence(e, comparison.level)}" for e in changed]
     return tuple(lines)
@@ -127,18 +134,12 @@ def sentence(effect: Effect, level: float) -> str:
         f"{change(effect.change_high)}"
     )
     if effect.verdict in (SLOWER, FASTER):
-        return f"{effect.verdict}, {moved} ({within}; p {_p(effect.p_adjusted)})"
+        return f"{effect.verdict}, {moved} ({within}; p {p_text(effect.p_adjusted)})"
     small = "" if effect.detectable is None else (
-        f"; a change below {with_percent(effect.detectable)} would probably not be seen"
+        f"; 4 of 5 changes of {with_percent(effect.detectable)} would be seen"
     )  # fmt: skip
     why = f": {effect.reason}" if effect.reason else ""
     return f"{effect.verdict}{why} ({moved}, {within}{small})"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "n/a"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 # ---- one pair ----
@@ -194,7 +195,7 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
         (percent, lambda e: span(e.low_ms, e.high_ms)),
         ("change", lambda e: change(e.change)),
         ("seen from", lambda e: with_percent(e.detectable)),
-        ("p", lambda e: _p(e.p_adjusted)),
+        ("p", lambda e: p_text(e.p_adjusted)),
         ("median", lambda e: _median(e)),
         ("verdict", lambda e: e.verdict),
     ]

@@ -16,8 +16,10 @@ from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from fastprof.report.rows import FunctionRow
-from fastprof.report.run_phases import ALL, steps_in
+from fastprof.report.run_phases import ALL, steps_in, view_of
+from fastprof.report.step_costs import NO_SECTION, costs_by_section
 from fastprof.report.waits import Functions, without_waits
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
@@ -40,6 +42,42 @@ class Run:
     report: Report
     #: The file's path; empty for a report.
     path: str = ""
+    #: Times and counts are of the whole run, because another run has no measured steps.
+    of_run: bool = False
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """A value that another run does not have; empty: unknown."""
+        meta = self.report.meta
+        facts = tuple(meta.get(name) for name in ("started_unix_ns", "pid", "hostname", "rank"))
+        return facts if facts[0] is not None and facts[1] is not None else ()
+
+    @property
+    def records_functions(self) -> bool:
+        """Whether functions were recorded."""
+        return self.report.meta.get("functions") is not False
+
+    @property
+    def job(self) -> object:
+        """The distributed job of which this run is a rank; None: none, or unknown."""
+        meta = self.report.meta
+        size = meta.get("world_size")
+        return meta.get("job") if isinstance(size, int) and size > 1 else None
+
+    @Lazy
+    def recording_ms(self) -> Mapping[str, float]:
+        """What recording costs per measured step, under the names of :attr:`series`."""
+        snapshot, steps = self.report.snapshot, self.report.steps.measured
+        if not steps or not snapshot.threads or not snapshot.phases:
+            return {}
+        costs = costs_by_section(snapshot, view_of(snapshot, RUN_PHASES[STEPS]))
+        named = {
+            f"section {snapshot.keys[key].name}": ns / steps / 1e6
+            for key, ns in costs.items()
+            if key != NO_SECTION
+        }
+        whole = sum(costs.values()) / steps / 1e6
+        return {**named, STEP: whole, CPU: whole}
 
     @property
     def started(self) -> str:

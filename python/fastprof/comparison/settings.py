@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastprof.comparison.model import Setting
 from fastprof.comparison.runs import Run
@@ -28,6 +28,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "timer": ("timer", _OTHER_CLOCK),
     "sync": ("synchronized with the GPU", "synchronizing changes what overlaps: " + _OTHER_CLOCK),
     "functions": ("functions recorded", "recording functions makes steps longer"),
+    "hostname": ("host", _OTHER_TIMES),
     "world_size": ("processes", _OTHER_WORK),
     "torch": ("PyTorch", ""),
     "framework": ("framework", ""),
@@ -42,36 +43,49 @@ _NEVER = frozenset(
         "imports_folded",
         "new_threads_lost",
         "ended_threads",
-        "hostname",
         "started_unix_ns",
     }
 )  # fmt: skip
 
 
-def settings(before: Run, after: Run) -> tuple[Setting, ...]:
+#: What the other side has instead of a missing value.
+_MISSING = {"file": ".fprof"}
+
+
+def settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]:
     """Return the differences, those with most effect first."""
-    a, b = _facts(before.report), _facts(after.report)
+    a, b = _of_side(before), _of_side(after)
+    trees = all(run.report.has_tree for run in (*before, *after))
     rows = []
     for name in dict.fromkeys((*a, *b)):
         left, right = a.get(name), b.get(name)
         if left is not None and right is not None and left[0] == right[0]:
             continue
         if (
-            name != "file"
-            and not (left and right)
-            and not (before.report.has_tree and after.report.has_tree)
+            name != "file" and not (left and right) and not trees
         ):  # a .stats file has no such fields
             continue
         known = left or right
         rows.append(
             Setting(
                 name,
-                left[0] if left else "-",
-                right[0] if right else "-",
+                left[0] if left else _MISSING.get(name, "-"),
+                right[0] if right else _MISSING.get(name, "-"),
                 known[1] if known else "",
             )
         )
     return tuple(sorted(rows, key=lambda row: not row.matters))
+
+
+def _of_side(runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """Return name -> (value, effect); several values of a side are listed."""
+    found = [_facts(run.report) for run in runs]
+    facts: dict[str, tuple[str, str]] = {}
+    for name in dict.fromkeys(name for one in found for name in one):
+        known = [one[name] for one in found if name in one]
+        values = sorted({value for value, _ in known})
+        facts[name] = (", ".join(values), known[0][1])
+    return facts
 
 
 def _facts(report: Report) -> dict[str, tuple[str, str]]:
@@ -83,7 +97,7 @@ def _facts(report: Report) -> dict[str, tuple[str, str]]:
         name, matters = _META.get(key, (key, ""))
         facts[name] = (_say(value), matters)
     if not report.has_tree:
-        facts["file"] = (".stats", "")
+        facts["file"] = (".stats", "times of .stats contain the profiler's cost")
         return facts
     facts["hook's cost subtracted"] = (
         _say(report.overhead.corrected),

@@ -12,6 +12,9 @@ from fastprof.comparison.model import Change, Effect, SummaryRow
 from fastprof.comparison.runs import STEP, Run
 from fastprof.report.figures import duration, number, size_of, with_percent
 
+#: Part of a step from which the cost of recording has a row.
+_WORTH = 0.01
+
 
 def summary(
     before: Sequence[Run], after: Sequence[Run], effects: Iterable[Effect]
@@ -33,6 +36,7 @@ def summary(
         _row("GPU util", "%", _both(before, after, lambda run: run.gpu_util), with_percent),
         _memory(before, after),
         _row("Step time", "ms", times, duration),
+        _recording(before, after),
     )
     return tuple(row for row in rows if row.before_text or row.after_text)
 
@@ -86,6 +90,14 @@ def _memory(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
         total = side[0].memory[1] if side[0].memory else None
         texts.append("" if value is None else size_of(value, total))
     return SummaryRow("Memory", "bytes", Change(*used), *texts)
+
+
+def _recording(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
+    """Return what recording costs in a step, if it is worth a line."""
+    costs = _both(before, after, lambda run: run.recording_ms.get(STEP))
+    steps = _both(before, after, _step_ms)
+    worth = any(c and ms and c >= _WORTH * ms for c, ms in zip(costs, steps, strict=True))
+    return _row("of it recording", "ms", costs if worth else (None, None), duration)
 
 
 def _samples(before: Sequence[Run], after: Sequence[Run]) -> tuple[float | None, float | None]:

@@ -46,6 +46,13 @@ def plural(count: float | None, noun: str) -> str:
     return f"{shown} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
 
 
+def p_text(value: float | None) -> str:
+    """Return a probability of chance: ``0.031``, ``<0.001``, ``n/a``."""
+    if value is None:
+        return "n/a"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def signed(value: float | None) -> str:
     """Format a difference with its sign: ``+12.3``, ``-0.042``."""
     if value is None:

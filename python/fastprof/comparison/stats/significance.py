@@ -35,6 +35,10 @@ from fastprof.report.student import critical, two_sided_p
 
 #: The probability that a change of the detectable size is found.
 _POWER = 0.8
+#: The cost of recording is named if its difference is this part of what counts as no change.
+_MUCH = 0.5
+#: Draws take a microsecond per block.
+_MOST_DRAWS = 100_000
 #: An interval that extends by this many times the longer of both times tells nothing.
 _WIDEST = 10.0
 
@@ -56,7 +60,9 @@ def effect_of_steps(
     level: float,
     noise: float,
     lost_ms: float = 0.0,
-    draws: int = DRAWS,
+    recording_ms: tuple[float, float] = (0.0, 0.0),
+    rows: int = 1,
+    draws: int | None = None,
 ) -> Effect:
     """Return the change of a time per step between two runs.
 
@@ -66,8 +72,12 @@ def effect_of_steps(
         level: the interval's level.
         noise: the part of the time before that counts as no change.
         lost_ms: time per step that other programs may have taken, which counts as no change either.
-        draws: draws of the bootstrap.
+        recording_ms: what recording costs per step on each side; their difference is no change.
+        rows: number of rows that are tested together.
+        draws: draws of the bootstrap; None: as many as needed.
     """
+    margin = noise * (math.fsum(before.values) / len(before.values) if before.values else 0.0)
+    margin += lost_ms + abs(recording_ms[1] - recording_ms[0])
     steps = (len(before.values), len(after.values))
     fact = Effect(
         name, kind, steps, *_means(before.values, after.values),
@@ -89,8 +99,9 @@ def effect_of_steps(
         (a, b),
         level=level,
         seed=zlib.crc32(name.encode("utf-8", "surrogatepass")),
-        margin=noise * (fact.before_ms or 0.0) + lost_ms,
-        draws=draws,
+        margin=margin,
+        # Holm's method multiplies the smallest p, which is one by the draws, by the rows.
+        draws=draws or max(DRAWS, min(_MOST_DRAWS, math.ceil(2 * rows / (1 - level)))),
     )
     if not _known(fact, found):
         return _untested(fact, "nearly all of this time is in a few steps")
@@ -99,7 +110,10 @@ def effect_of_steps(
         for series, blocks in ((before, a), (after, b))
     ]
     moved = quantiles.difference(*middles)
-    tested = _tested(fact, found, noise * (fact.before_ms or 0.0) + lost_ms)
+    tested = _tested(fact, found, margin)
+    if abs(recording_ms[1] - recording_ms[0]) > _MUCH * margin:
+        here, there = (duration(ms) for ms in recording_ms)
+        tested = replace(tested, reason=f"recording takes {here} before, {there} after")
     return replace(
         tested,
         blocks=(a.length, b.length),
@@ -167,7 +181,7 @@ def decide(effects: Sequence[Effect], *, level: float) -> tuple[Effect, ...]:
 def _verdict(effect: Effect, p: float, level: float) -> Effect:
     estimate = effect.difference_ms or 0.0
     if p <= 1 - level and estimate:
-        return replace(effect, p_adjusted=p, verdict=SLOWER if estimate > 0 else FASTER)
+        return replace(effect, p_adjusted=p, verdict=SLOWER if estimate > 0 else FASTER, reason="")
     reason = ""
     known = effect.low_ms is not None and effect.high_ms is not None
     if known and effect.margin_ms and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
@@ -176,6 +190,10 @@ def _verdict(effect: Effect, p: float, level: float) -> Effect:
             f"these runs differ, but not {surely}by more than the {duration(effect.margin_ms)} "
             "that runs of the same program may"
         )
+        if effect.reason:
+            reason += f" ({effect.reason})"
+    elif known and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
+        reason = "chance gives as much in one of several rows"
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
 
 
