@@ -261,8 +261,56 @@ def test_copies_into_a_tensor_are_no_moves_where_there_is_no_gpu() -> None:
     rule = found(run(inside={"forward": [kept]}))["tensor-copies"]
     assert rule.title == "Copies of tensors take 24.0 % of the step"
     assert "devices" not in text(rule)
-    on_gpu = run(inside={"forward": [kept]}, layer=gpu_layer(0.9))
+    on_gpu = run(inside={"forward": [kept]}, layer=gpu_layer(0.7))
     assert "devices" in text(found(on_gpu)["tensor-copies"])
+
+
+@pytest.mark.parametrize("name", ["item", "cpu", "to"])
+def test_the_wait_for_a_busy_gpu_is_no_finding(name: str) -> None:
+    """It takes 70 of 100 ms on the host, and the GPU is idle for 2."""
+    reads = calls(py("log", 4, "/x/m.py"), 1, 1, calls(tensor(name), 70, 1))
+    made = run(inside={"forward": [reads]}, layer=gpu_layer(0.98, blocked_ms=70))
+    assert not found(made).keys() & {"sync-item", "host-device-transfers", "tensor-copies"}
+
+
+def test_messages_to_processes_and_files_in_memory_are_no_logging() -> None:
+    """As in reinforcement learning with one process per environment."""
+    write = c_function("<built-in method posix.write>", "posix.write")
+    send = torch_py("multiprocessing/connection.py", "Connection._send")
+    pickled = Key("c", "~", 0, "<method 'write' of '_io.BytesIO' objects>", "BytesIO.write")
+    inside = {"": [calls(send, 1, 8, calls(write, 30, 8)), calls(pickled, 20, 64)]}
+    assert "logging-share" not in found(run(inside=inside))
+    assert "logging-share" in found(run(inside={"": [calls(write, 30, 8)]}))
+
+
+def test_an_empty_queue_is_another_thread_and_no_lock() -> None:
+    get = torch_py("lib/python3.11/queue.py", "Queue.get")
+    acquire = Key("c", "~", 0, "<method 'acquire' of '_thread.lock' objects>", "lock.acquire")
+    waits = {"": [calls(get, 1, 1, calls(acquire, 60, 1))]}
+    rule = found(run({"forward": 15, "backward": 20}, inside=waits))["lock-contention"]
+    assert rule.title == "The training thread waits for another thread 60.0 % of the step"
+    assert rule.saving_ms is None
+    assert "queue" in rule.evidence[0]
+    assert "Hold the lock" not in text(rule)
+
+
+def test_a_stream_is_told_to_split_itself_before_it_gets_workers() -> None:
+    fetch = torch_py("torch/utils/data/_utils/fetch.py", "_IterableDatasetFetcher.fetch")
+    inside = {"data": [calls(fetch, 1, 1, calls(SLEEP, 55))]}
+    made = with_cpus(computing(inside=inside), 4, used=1.0)
+    fix = " ".join(found(made)["data-loading"].fix)
+    assert "num_workers=" in fix
+    assert "get_worker_info()" in fix
+
+
+def test_a_loop_that_waits_for_batches_is_not_told_to_use_fewer_workers() -> None:
+    for blocked, few in ((38, False), (0, True)):
+        waits = loader(60, workers=2, ready=40 - blocked, blocked=blocked, loads=loads(190))
+        made = run(SLOW, loaders=(waits,), meta={"torch_threads": 1})
+        ns = round(18 * MS) * made.steps.count
+        split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
+        made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=2.0)
+        assert ("num_workers=1" in " ".join(found(made)["cpu-contention"].fix)) == few
 
 
 def test_copies_within_one_dtype_get_no_advice_on_dtypes() -> None:

@@ -129,13 +129,13 @@ def test_s0_21_worker_shutdown_is_found_with_cause_and_fix():
 
 @pytest.mark.parametrize("name", ["_shutdown_workers", "poll"])
 def test_s0_21_worker_shutdown_is_found_in_a_stats_file(name):
-    rule = found(stats(_reset=1e-6, **{name: 12.0}))["worker-shutdown"]
+    rule = found(stats(_try_put_index=1e-6, **{name: 12.0}))["worker-shutdown"]
     assert rule.severity == "warning"
     assert "12.0 s" in rule.title
     assert rule.saving_ms is None
     assert rule.saving_share == pytest.approx(12 / 112)
     assert "main (train.py:3)" in " ".join(rule.evidence)
-    assert "worker-shutdown" not in found(stats(_reset=1e-6, **{name: 1.0}))
+    assert "worker-shutdown" not in found(stats(_try_put_index=1e-6, **{name: 1.0}))
 
 
 def test_a_program_without_loaders_that_polls_shuts_no_workers_down():
@@ -221,7 +221,7 @@ def test_s3_14_backward_far_slower_than_forward_is_found_with_a_ratio():
     assert rule.threshold == "above 3 times"
     assert "memory bottleneck" in rule.fix[0]
     assert "gradient accumulation" in rule.fix[0]
-    assert rule.saving_ms == pytest.approx(35)
+    assert rule.saving_ms is None  # how short backward can become is not known
     assert "backward-share" not in found(run({"forward": 20, "backward": 50}))
 
 

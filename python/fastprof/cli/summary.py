@@ -47,7 +47,10 @@ def last_lines(
 def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:
     """Return the commands that show more of the run ``run``, and of its ``ranks``."""
     name = ascii_name(shlex.quote(run))
-    text = f"More: fastprof report {name} --full (or --findings, --section NAME, -o run.html)"
+    text = (
+        f"More: fastprof report {name} --full (or --findings, --section NAME, --phase NAME, "
+        "-o run.html)"
+    )
     if ranks:
         text += f"; all ranks over the steps: fastprof merge {name} -o ranks.html"
     return wrapped(text, width, rest="  ")

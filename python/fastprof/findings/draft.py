@@ -223,6 +223,8 @@ def share_draft(
     severity = capped(limit.grade(facts.share(ms)), facts)
     if severity is None:
         return None
+    if facts.per != "step":
+        title = title.replace("of the step", "of the run")
     use = facts.use(group) if group else None
     scale = ms / use.ms if use is not None and use.ms else 0.0
     return Draft(

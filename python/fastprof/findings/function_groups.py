@@ -96,7 +96,7 @@ _LOGS = _either(
     _python(r"(?:wandb|mlflow|comet_ml|trackio)/", r"(?:.*\.)?(?:log|log_metrics?|log_artifact)"),
     _c(
         r"builtins\.print>",
-        r"'(?:write|flush|writelines)' of '_io\.",
+        r"'(?:write|flush|writelines)' of '_io\.(?!BytesIO|StringIO)",
         r"posix\.(?:fsync|fdatasync|write)>",
     ),
     _python(r"", r"print"),
@@ -119,7 +119,16 @@ GROUPS: Mapping[str, Match] = {
     "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
-    "torch-loader": _python(r"torch/utils/data/dataloader\.py$", r".*"),
+    "loader-workers": _python(
+        r"torch/utils/data/dataloader\.py$",
+        r"_MultiProcessingDataLoaderIter\..*|_try_put_index|_try_get_data|_process_data",
+    ),
+    # Batches, and messages to processes, are written to pipes.
+    "pipes": _python(r"multiprocessing/(?:connection|queues|reduction|pool|managers)\.py$", r".*"),
+    "handover": _python(
+        r"(?:^|/)(?:queue|threading|concurrent/futures/_base)\.py$",
+        r"(?:Queue\.)?get|(?:Condition\.|Event\.)?wait|(?:Thread\.)?join|(?:Future\.)?result",
+    ),
     "loader-start": _either(
         _python(
             r"torch/utils/data/dataloader\.py$",
@@ -130,7 +139,7 @@ GROUPS: Mapping[str, Match] = {
     "sampler": _either(
         _python(r"", r"(?:.*\.)?\w*Sampler\w*\.__iter__"),
         _python(r"torch/utils/data/dataloader\.py$", r"(?:_BaseDataLoaderIter\.)?_next_index"),
-        _python(r"", r"(?:.*\.)?\w*[Bb]ucket\w*"),
+        _python(r"", r"(?:.*\.)?\w*Bucket\w*\.__iter__"),
     ),
     "copies": _c(
         r"'(?:to|copy_|float|half|double|bfloat16|type|contiguous|clone)' of 'torch",
@@ -180,7 +189,7 @@ def sought(key: Key) -> bool:
 
 
 #: Writing a batch's descriptor, or a checkpoint, is not logging.
-NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint")}
+NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint", "pipes")}
 
 #: Groups for which the walk also records their contents.
 OPENED = ("data", "forward", "optimizer", "copies")

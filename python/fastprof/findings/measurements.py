@@ -61,7 +61,7 @@ class Use:
 
 
 #: Groups that rules look for in the whole recording.
-_OF_THE_RUN = ("shutdown", "poll", "torch-loader", "tokens", "data", "checkpoint")
+_OF_THE_RUN = ("shutdown", "poll", "loader-workers", "tokens", "data", "checkpoint")
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 

@@ -73,6 +73,8 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     elif most is not None and not waits and facts.waiting > CPUS_TAKEN:
         most = 0  # other programs use the CPUs
     advised = needed if most is None else min(needed, most)
+    if not facts.steps:  # the rest of the run is not the loop
+        needed, advised = 0, 0
     has_loader = bool(facts.report.loaders) or any(
         key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
         for key in facts.report.snapshot.keys
@@ -165,6 +167,18 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
     return tuple(out)
 
 
+#: torch calls it for an IterableDataset.
+_STREAM = "_IterableDatasetFetcher"
+_SPLIT = (
+    " The dataset is a stream (IterableDataset): each of several workers must yield its part only "
+    "(torch.utils.data.get_worker_info()), or the program trains on each sample several times."
+)
+
+
+def _is_stream(facts: Facts) -> bool:
+    return any(key.qualname.startswith(_STREAM) for key in facts.report.snapshot.keys)
+
+
 def _workers(facts: Facts, count: int) -> str:
     gpu = facts.gpu is not None
     if facts.framework == "transformers":
@@ -180,8 +194,8 @@ def _workers(facts: Facts, count: int) -> str:
         f"persistent_workers=True{pinned})"
     )
     if facts.framework == "accelerate" and gpu:
-        return f"{text}, and DataLoaderConfiguration(non_blocking=True) for the copies."
-    return f"{text}."
+        text += ", and DataLoaderConfiguration(non_blocking=True) for the copies"
+    return f"{text}.{_SPLIT if _is_stream(facts) and count > 1 else ''}"
 
 
 # ---- taking batches from workers ----

@@ -12,7 +12,6 @@ from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
-from fastprof.report.steps import OWN_KIND
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
 from fastprof.tables.cells import duration, number, percent, percent_between, shortened
@@ -132,11 +131,7 @@ def _unprofiled(report: Report, width: int) -> list[str]:
 
 
 def _split(report: Report, width: int) -> list[str]:
-    kinds = [
-        row
-        for row in report.steps.split
-        if (row.share or 0.0) >= _KIND and row.name != OWN_KIND  # the table has it
-    ]
+    kinds = [row for row in report.steps.split if (row.share or 0.0) >= _KIND]
     if not kinds:
         return []
     said = ", ".join(f"{row_name(row)} {percent(row.share)} %" for row in kinds)

@@ -16,6 +16,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
+from fastprof.report.loaders import BLOCKED_SHARE
 
 #: The program competes with itself if it uses this part of its available CPUs: only then fewer own
 #: threads help.
@@ -26,6 +27,13 @@ _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that no other program "
     "uses (the job's request, the container's limit, `taskset`)."),
     "Then record again: the other figures of this run come from a busy machine.",
+)  # fmt: skip
+
+
+_RANKS = (
+    ("Fewer threads per rank: torch.set_num_threads(CPUs / ranks on this machine) or "
+    "OMP_NUM_THREADS, and no more loader workers than CPUs are left."),
+    "If other programs run on this machine, stop them, and record again.",
 )  # fmt: skip
 
 
@@ -51,9 +59,11 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _demand(used, cpus),
             _threads(facts),
             "" if own or used is None or cpus is None
+            else "Other ranks or programs have the CPUs, or a container has used up its CPU limit."
+            if facts.ranks > 1
             else "Other programs have the CPUs, or a container has used up its CPU limit.",
         ),
-        fix=_fewer(facts) if own else _OTHERS,
+        fix=_fewer(facts) if own else _RANKS if facts.ranks > 1 else _OTHERS,
     )  # fmt: skip
     if draft is None:
         return None
@@ -77,9 +87,15 @@ def _fewer(facts: Facts) -> tuple[str, ...]:
             else f": the loader's {plural(workers, 'worker')} need CPUs, too"
         )  # fmt: skip
         out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
-    if workers > max(1, cpus - 1):
-        out.append(f"DataLoader(num_workers={max(1, cpus - 1)}): one CPU is the training thread's.")
+    if workers > cpus - 1 and not _wants_workers(facts):
+        out.append(f"DataLoader(num_workers={cpus - 1}): one CPU is the training thread's.")
     return tuple(out)
+
+
+def _wants_workers(facts: Facts) -> bool:
+    """Return whether the loop waits for its batches: fewer workers make it wait longer."""
+    shares = [row.workers.blocked_share or 0.0 for row in train_loaders(facts) if row.workers]
+    return max(shares, default=0.0) > BLOCKED_SHARE
 
 
 def _workers(facts: Facts) -> int:

@@ -202,10 +202,10 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     use = facts.over_run("shutdown")
     watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
     seen = sum((w.shutdown_ms or 0.0) * w.shutdowns for _, w in watched)
-    times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
+    times = sum(w.shutdowns for _, w in watched) if watched else 2 * bool(use.total_ms)
     total = max(use.total_ms, seen)
     group = "shutdown"
-    if not total and not facts.over_run("data").ms and facts.over_run("torch-loader").total_ms:
+    if not total and not facts.over_run("data").ms and facts.over_run("loader-workers").total_ms:
         # Without the name: in a program with loaders, waiting for a process is a poll.
         poll = facts.over_run("poll")
         if poll.total_ms >= _JOIN_MS:

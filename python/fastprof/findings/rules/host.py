@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastprof.findings.draft import (
     Abstain,
@@ -146,12 +147,17 @@ def lock_contention(facts: Facts) -> Draft | None:
         for t in busy
         if t.functions
     )
-    return share_draft(
+    # A queue or a future that has nothing yet: nobody holds the lock.
+    handed = use.shared.get("handover", 0.0) > acquired / 2 and acquired >= ms / 2
+    draft = share_draft(
         facts, _OVERHEAD, ms,
         rule="lock-contention",
-        title="The training thread waits for a lock {share} of the step",
+        title="The training thread waits for another thread {share} of the step" if handed
+        else "The training thread waits for a lock {share} of the step",
+        fix=_HANDED if handed else (),
         evidence=(
-            f"Waiting for locks takes {span_text(ms, facts)}.",
+            (f"It waits for {span_text(ms, facts)} in a queue, an event or a future." if handed
+             else f"Waiting for locks takes {span_text(ms, facts)}."),
             *(
                 f"At the `with lock:` of {c.text} it seems to wait for "
                 f"{span_text(c.own_ms, facts)}."
@@ -163,6 +169,13 @@ def lock_contention(facts: Facts) -> Draft | None:
         group="lock" if acquired >= ms / 2 else None,
         places=_waits_by_section(facts, waited),
     )  # fmt: skip
+    return None if draft is None else replace(draft, promises=not handed)
+
+
+_HANDED = (
+    "Make what the other thread does cheaper, or let several threads or processes do it.",
+    "Let it begin the next piece while this thread computes: a queue that holds several.",
+)
 
 
 def _waits_by_section(facts: Facts, behind_with: float) -> Mapping[str, float]:

@@ -308,6 +308,8 @@ def backward_share(facts: Facts) -> Draft | None:
             "backward-share", facts.framework
         ),
         ms=backward - forward, grade=grade, sections=BACKWARD,
+        # That a backward can become as short as forward is known of no other cause.
+        promises=_in_bfloat16(facts),
         yields_to=frozenset({"unaccounted"}),
     )  # fmt: skip
 

@@ -36,8 +36,9 @@ def sync_item(facts: Facts) -> Draft | None:
     """
     need_sample(facts)
     blocked = _blocked(facts)
-    if blocked is not None:
+    if blocked is not None or facts.timeline is not None:
         return blocked
+    _need_observed(facts)
     use = facts.use("item")
     # torch's optimizers read their own state; these reads belong to the optimizer.
     theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
@@ -62,6 +63,13 @@ def sync_item(facts: Facts) -> Draft | None:
         evidence=(seen, callers(facts, "item"), split_places(facts, "gpu_wait")),
         group="item",
     )  # fmt: skip
+
+
+def _need_observed(facts: Facts) -> None:
+    """Abstain if there may be a GPU that was not observed: the host may only wait for it."""
+    gpu = facts.report.gpu
+    if gpu is not None and facts.gpu is None and not gpu.lacks_device:
+        raise Abstain("the GPU was not observed, so waiting for it cannot be told from reading")
 
 
 def _loop_ms(caller: Caller) -> float:
@@ -110,6 +118,8 @@ def tensor_copies(facts: Facts) -> Draft | None:
         seen = f"aten::copy_, aten::to and their like take {span_text(ms, facts)}"
     else:
         raise Abstain("neither functions nor operators were recorded")
+    if facts.timeline is not None:  # else it waits for a busy GPU
+        ms = min(ms, facts.timeline.idle_ms)
     alone = facts.has_functions and _copies_alone(facts) > ms / 2
     return share_draft(
         facts, LIMITS["copy-share"], ms,
@@ -151,7 +161,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is not None and gpu.use is not None and timeline is not None:
         ms = facts.copied * facts.span_ms
-        made = share_draft(
+        return share_draft(
             facts, LIMITS["transfer-share"], ms,
             rule="host-device-transfers",
             title="Copies between host and GPU take {share} of the time",
@@ -163,9 +173,8 @@ def host_device_transfers(facts: Facts) -> Draft | None:
             ),
             claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
         )  # fmt: skip
-        if made is not None:
-            return made
     need_functions(facts)
+    _need_observed(facts)
     use = facts.use("transfers")
     return share_draft(
         facts, LIMITS["transfer-share"], use.ms,
