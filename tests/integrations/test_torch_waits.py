@@ -64,3 +64,19 @@ print("ok")
 """
     made = run_child(program)
     assert made.end == "ok", made.stderr
+
+
+def test_a_run_knows_whether_anomaly_detection_is_on():
+    program = """
+import torch
+import fastprof
+for mode in (True, False):
+    torch.autograd.set_detect_anomaly(mode)
+    with fastprof.Profiler(skip_first=0) as prof:
+        prof.step()
+    print(prof.snapshot().meta.get("torch_anomaly_mode"))
+print("ok")
+"""
+    made = run_child(program)
+    assert made.end == "ok", made.stderr
+    assert made.stdout.split()[:2] == ["True", "None"]

@@ -289,7 +289,7 @@ def test_a_throughput_is_that_of_the_table():
     found = decide("throughput<-5%", before, after)
     assert found.met
     assert "6400 -> 3200 (-50%)" in found.text
-    assert "a step has 0.5 times as many samples" in found.text
+    assert "the samples of a step change by the factor 0.5" in found.text
     assert not decide("throughput<-5%", before, training(10.0, 64, 0.5, 1.0)).met
     unknown = decide("throughput<-5%", before, run(normal(10.0, N, 9)))
     assert not unknown.met

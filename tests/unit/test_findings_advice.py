@@ -283,6 +283,14 @@ def test_messages_to_processes_and_files_in_memory_are_no_logging() -> None:
     assert "logging-share" in found(run(inside={"": [calls(write, 30, 8)]}))
 
 
+def test_anomaly_detection_that_is_on_is_a_finding() -> None:
+    made = run(meta={"torch_anomaly_mode": True})
+    rule = found(made)["anomaly-mode"]
+    assert "set_detect_anomaly(False)" in rule.fix[0]
+    assert rule.saving_ms is None
+    assert "anomaly-mode" not in found(run())
+
+
 def test_an_empty_queue_is_another_thread_and_no_lock() -> None:
     get = torch_py("lib/python3.11/queue.py", "Queue.get")
     acquire = Key("c", "~", 0, "<method 'acquire' of '_thread.lock' objects>", "lock.acquire")

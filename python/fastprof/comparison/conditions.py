@@ -172,7 +172,7 @@ def _throughput(pair: Pair, step: Effect) -> _Moved:
     margin = step.margin_ms or 0.0
     usual = (step.before_ms or 0.0) * more - (step.before_ms or 0.0)  # the same throughput
     low, high = (step.low_ms or 0.0) - usual, (step.high_ms or 0.0) - usual
-    why = f"a step has {more:.3g} times as many samples"
+    why = f"the samples of a step change by the factor {more:.3g}"
     return _Moved(before, after, NUMBER, low > margin or high < -margin, True, why)
 
 

@@ -25,6 +25,7 @@ from fastprof.report.figures import (
     counted,
     number,
     p_text,
+    plural,
     signed,
     span,
     with_percent,
@@ -112,10 +113,9 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
     lines = []
     step = pair.step
     if step is not None:
-        left = "" if not any(step.left_out) else (
-            f"; without the first {' and '.join(map(str, step.left_out))} steps, which had not "
-            "settled"
-        )  # fmt: skip
+        here, there = (plural(count, "step") for count in step.left_out)
+        left = f"; left out as not settled: {here} before, {there} after"
+        left = left if any(step.left_out) else ""
         lines.append(f"Step time: {sentence(step, comparison.level)}{left}")
     elif comparison.basis == "run":
         lines.append("Step time: not compared, because not every run has measured steps.")

@@ -23,6 +23,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "cpus": ("CPUs", ""),
     "cpu_limit": ("CPU limit of the container", ""),
     "torch_threads": ("PyTorch's threads", ""),
+    "torch_anomaly_mode": ("PyTorch's anomaly detection", "it makes forward and backward longer"),
     "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
     "clock": ("clock", ""),
     "timer": ("timer", _OTHER_CLOCK),

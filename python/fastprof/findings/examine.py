@@ -52,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule("imbalance", ranks.imbalance),
     Rule("attention-unfused", kernels.attention_unfused),
     Rule("kernel-launch-overhead", kernels.kernel_launch_overhead),
+    Rule("anomaly-mode", steps.anomaly_mode),
     Rule("small-batch", kernels.small_batch),
     Rule("small-kernels", kernels.small_kernels),
     Rule("blocks-per-sm", kernels.blocks_per_sm),

@@ -319,6 +319,28 @@ def _in_bfloat16(facts: Facts) -> bool:
     return facts.cpu_only and facts.use("autocast").calls > 0
 
 
+def anomaly_mode(facts: Facts) -> Draft | None:
+    """torch's anomaly detection is on: each operation keeps its traceback, and is checked for NaN.
+
+    How much it costs is unknown: the run has no steps without it.
+    """
+    need_steps(facts)
+    if not facts.report.meta.get("torch_anomaly_mode"):
+        return None
+    ms = sum(facts.phase(phase) or 0.0 for phase in ("forward", "backward"))
+    return Draft(
+        value=100 * facts.share(ms), unit="%",
+        title="torch.autograd's anomaly detection is on, which makes forward and backward longer",
+        severity="warning", threshold="on", source="PyTorch: the mode is for debugging",
+        evidence=(
+            (f"Forward and backward take {span_text(ms, facts)} with it. Each operation keeps a "
+            "traceback, and its gradient is searched for NaN."),
+        ),
+        fix=("torch.autograd.set_detect_anomaly(False): switch it on only to look for a NaN.",),
+        promises=False,
+    )  # fmt: skip
+
+
 def recomputes(facts: Facts) -> bool:
     """Return whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
     told = facts.report.meta.get("gradient_checkpointing")

@@ -57,6 +57,9 @@ def surroundings() -> Facts:
         threads = getattr(sys.modules.get("torch"), "get_num_threads", None)
         if threads is not None:
             facts["torch_threads"] = int(threads())
+        anomalies = getattr(sys.modules.get("torch"), "is_anomaly_enabled", None)
+        if anomalies is not None and anomalies():
+            facts["torch_anomaly_mode"] = True
     except Exception:  # the program replaced a module or argv by something unusual
         pass
     return facts
