@@ -21,7 +21,7 @@ from fastprof.report.in_run import (
     unprofiled_step,
 )
 from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
-from fastprof.snapshot.run_phases import PhaseTime
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, StepSeries
 from unit.snapshots import Builder, Node, c, cost, py, section
 
@@ -185,6 +185,33 @@ def test_a_phase_of_the_run_has_the_costs_of_the_run() -> None:
     )
     whole, view = build_report(snapshot), build_report(snapshot, phase="validation")
     assert correct(view.view).factors == correct(whole.snapshot).factors != None  # noqa: E711
+
+
+def test_a_function_that_no_step_calls_keeps_its_time() -> None:
+    """The run did not measure how much slower its bytecode is: set-up, or the start of a fold."""
+    snapshot = simulated(1.0, 0.4)
+    tree = snapshot.threads[0]
+    nodes = tree.nodes
+    key = len(snapshot.keys)
+    outside = RUN_PHASES.index("outside")
+    phase = (*((0,) * len(nodes)), outside)
+    grown = replace(
+        nodes,
+        parent=(*nodes.parent, 0), key=(*nodes.key, key), calls=(*nodes.calls, 500),
+        resumes=(*nodes.resumes, 0), self_ns=(*nodes.self_ns, 10**9), phase=phase,
+    )  # fmt: skip
+    made = replace(
+        snapshot,
+        keys=(*snapshot.keys, py("featurise", 10)),
+        threads=(replace(tree, nodes=grown),),
+        phases=(PhaseTime("steps", 1, 1), PhaseTime("outside", 1, 1)),
+    )
+    found = correct(made)
+    assert found.factors is not None
+    assert found.factors.bytecode > 0.3
+    assert found.self_ns[0][-1] == pytest.approx(10**9, rel=0.001)
+    work = next(i for i, k in enumerate(nodes.key) if snapshot.keys[k].name == "work_forward")
+    assert found.self_ns[0][work] < 0.7 * nodes.self_ns[work]
 
 
 def test_the_report_says_it(tmp_path) -> None:

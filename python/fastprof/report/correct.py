@@ -18,6 +18,7 @@ from itertools import compress, islice
 
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
 from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
+from fastprof.snapshot.run_phases import STEPS
 
 #: Cache key of a snapshot's hook factors.  A part of a run has the factors of the run.
 HOOK = "hook factors"
@@ -109,6 +110,8 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
             )
         )
     slower = 1.0 - 1.0 / calibration.slowdown
+    if factors is not None and slower:
+        often = _in_steps(snapshot, often)
     bytecode = _bytecode_ns(columns, often, slower)
     if not enabled:
         return Correction(raw, False, round(overhead), 0, "correction was switched off", bytecode)
@@ -157,6 +160,23 @@ def _called_often(snapshot: Snapshot) -> list[list[bool]]:
             )
         ]
         for tree in snapshot.threads
+    ]
+
+
+def _in_steps(snapshot: Snapshot, often: list[list[bool]]) -> list[list[bool]]:
+    """Return the same without functions that no step calls.
+
+    The run measured how much slower the bytecode of its steps is; that of other functions may be as
+    fast as without the hook.
+    """
+    keys: set[int] = set()
+    for tree in snapshot.threads:
+        nodes = tree.nodes
+        phases = nodes.phase or (STEPS,) * len(nodes)
+        keys |= {key for key, phase in zip(nodes.key, phases, strict=True) if phase == STEPS}
+    return [
+        [slow and key in keys for slow, key in zip(column, tree.nodes.key, strict=True)]
+        for column, tree in zip(often, snapshot.threads, strict=True)
     ]
 
 

@@ -67,7 +67,9 @@ class Recording:
         self._trees: list[tuple[int, int, bytes]] = []
         #: Number of measured steps, and times of the run's phases, at the last windows.
         self._phases: list[tuple[int, list[int]]] = []
-        self._position: object = None  # of the training thread
+        #: Of the training thread at the last window.
+        self._position: object = None
+        self._times = b""
         self._beat = 0
 
     def window(self, *, ended: bool = False) -> RankWindow:
@@ -112,8 +114,9 @@ class Recording:
         frame = sys._current_frames().get(raw["thread"])
         position = None if frame is None else (id(frame.f_code), frame.f_lasti)
         before, self._position = self._position, position
-        trees = [times for *_, times in self._trees[-2:]]
-        return position != before or (len(trees) == 2 and trees[0] != trees[1])
+        times = self._trees[-1][2] if self._trees else b""
+        calls, self._times = times != self._times, times
+        return position != before or calls
 
     def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:
         """Add the blocks that have become complete; return communication by section.
