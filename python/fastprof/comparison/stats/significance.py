@@ -91,7 +91,7 @@ def effect_of_steps(
         return _untested(
             fact,
             f"successive steps depend on each other, so a test needs at least {worse.wanted} "
-            "of them",
+            f"settled ones on each side; the fewest are {min(steps)}",
         )
     found = difference_of_means(
         before.values,
