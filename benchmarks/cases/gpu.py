@@ -139,14 +139,14 @@ def run(options: Options) -> CaseResult:
         folder = Path(name)
         env = _fake_env(folder)
         objects = _compile_collector(folder)
-        programs = {
-            part: _c_program(f"bench_{program}", folder, objects, quick=options.quick)
-            for part, program in (
-                ("decode", "decode"), ("callback", "callback"), ("threads", "burst")
-            )
-        }  # fmt: skip
+
+        def c_program(name: str) -> dict[str, Any]:
+            return _c_program(name, folder, objects, quick=options.quick)
+
         data: dict[str, Any] = {
-            **programs,
+            "decode": c_program("bench_decode"),
+            "callback": c_program("bench_callback"),
+            "threads": c_program("bench_burst"),
             "sections": _child(env, "sections", rounds, options.pick(200_000, 20_000)),
             "burst": {
                 tier: _child(env, "burst", tier, options.pick(1_000_000, 50_000))

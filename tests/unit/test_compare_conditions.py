@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.comparison.build import comparable, compare_runs, open_sides
+from fastprof.comparison.build import compare_runs, open_sides
 from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import outcome
 from fastprof.comparison.expressions import Literal, Name, Operation, parse
@@ -22,7 +22,7 @@ N = 200
 
 
 def decide(text, before, after, **options):
-    sides = comparable(open_sides([before, after]))
+    sides = open_sides([before, after])
     options = {"level": 0.95, "noise": 0.02, **options}
     pair = compare_runs(sides, **options).pairs[0]
     return outcome(parse(text, changes=True), *sides, pair, **options)

@@ -128,6 +128,15 @@ class Job:
         )
         return encode_detail(RankDetail(JOB, rank, request.number, functions))
 
+    def still(self, state_of):
+        """Publish the ranks in these states after five seconds without a step; return verdicts."""
+        self.now += TICK_S
+        self.beat += 1
+        for rank in range(self.world):
+            if rank not in self.silent:
+                self.judge.hear(rank, self.value(rank, **state_of(rank)), self.now)
+        return self.judge.look(self.now)
+
     def run(self, ticks):
         for _ in range(ticks):
             self.tick()
@@ -487,13 +496,10 @@ def test_the_others_are_judged_while_one_rank_is_silent():
 def test_who_stands_still_while_the_others_wait_is_told():
     job = Job(3)
     job.run(6)
+    states = [{"place": "backward", "waits": True}] * 3
+    states[1] = {"place": "data, decode (dataset.py:31)", "waits": False}
     for _ in range(5):
-        job.now += TICK_S
-        job.beat += 1
-        for rank in range(3):
-            place = "data, decode (dataset.py:31)" if rank == 1 else "backward"
-            job.judge.hear(rank, job.value(rank, place=place, waits=rank != 1), job.now)
-        job.said += job.judge.look(job.now)
+        job.said += job.still(states.__getitem__)
     (line,) = job.said
     assert line == (
         "No step has ended for 15.0 s: Rank 1 (host n1) stands in data, decode (dataset.py:31), "
@@ -507,19 +513,12 @@ def test_a_phase_between_steps_that_goes_on_is_no_hang():
     job = Job(4)
     job.run(6)
     for i in range(8):
-        job.now += TICK_S
-        job.beat += 1
-        for rank in range(4):
-            state = {"phase": "validation", "waits": rank != i % 4, "works": True}
-            job.judge.hear(rank, job.value(rank, **state), job.now)
-        assert job.judge.look(job.now) == []
+        states = [
+            {"phase": "validation", "works": True, "waits": rank != i % 4} for rank in range(4)
+        ]
+        assert job.still(states.__getitem__) == []
     for _ in range(4):  # and now rank 2 hangs
-        job.now += TICK_S
-        job.beat += 1
-        for rank in range(4):
-            state = {"phase": "validation", "waits": rank != 2}
-            job.judge.hear(rank, job.value(rank, **state), job.now)
-        job.said += job.judge.look(job.now)
+        job.said += job.still(lambda rank: {"phase": "validation", "waits": rank != 2})
     assert job.said == [
         "No step has ended for 15.0 s: Rank 2 (host n2) stands in validation, and 3 others wait."
     ]
@@ -545,13 +544,9 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
         "Who is late is not known: ranks may wait for each other where the host waits for its GPU, "
         "and that is not recorded."
     )
+    places = ["forward, step (train.py:9)", "data, decode (dataset.py:31)"]
     for _ in range(4):
-        job.now += TICK_S
-        job.beat += 1
-        for rank in range(2):
-            place = "forward, step (train.py:9)" if rank == 0 else "data, decode (dataset.py:31)"
-            job.judge.hear(rank, job.value(rank, place=place), job.now)
-        job.said += job.judge.look(job.now)
+        job.said += job.still(lambda rank: {"place": places[rank]})
     (line,) = job.said
     assert line == (
         "No step has ended for 15.0 s: rank 0 stands in forward, step (train.py:9); rank 1 stands "
@@ -647,15 +642,13 @@ def test_a_rank_whose_window_lacks_the_column_of_the_verdict_has_no_own_work():
 
 def hang(job, *, rank, seconds, silent=False):
     """Let no step end: ``rank`` hangs, the others wait; ``silent``: it publishes nothing."""
-    said = []
+    states = [{"place": "backward", "waits": True}] * job.world
+    states[rank] = {"place": "data", "waits": False}
+    said, before = [], job.silent
+    job.silent = {rank} if silent else set()
     for _ in range(round(seconds / TICK_S)):
-        job.now += TICK_S
-        job.beat += 1
-        for other in range(job.world):
-            place = "data" if other == rank else "backward"
-            if other != rank or not silent:
-                job.judge.hear(other, job.value(other, place=place, waits=other != rank), job.now)
-        said += job.judge.look(job.now)
+        said += job.still(states.__getitem__)
+    job.silent = before
     return said
 
 

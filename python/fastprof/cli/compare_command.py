@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import add_format, check_output, chosen_format, write_text
 from fastprof.cli.parsing import Parser
-from fastprof.comparison.build import LEVEL, NOISE, comparable, compare_runs, open_sides
+from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
 from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import Outcome, outcome
 from fastprof.comparison.expressions import Condition, parse
@@ -86,7 +86,7 @@ def run_compare(argv: Sequence[str]) -> int:
     problem = None if options.output is None else check_output(options.output)
     if problem is not None:
         raise ValueError(problem)
-    sides = comparable(open_sides(_sides(options)))
+    sides = open_sides(_sides(options))
     comparison = compare_runs(sides, level=options.level, noise=options.noise / 100)
     outcomes = _outcomes(conditions, sides, comparison)
     if name == "text" and options.output is None:

@@ -79,24 +79,23 @@ def compare(
 
 
 def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
-    """Open the sides of :func:`compare`, with the same errors."""
+    """Open the sides of :func:`compare`, with the same errors; their figures are comparable."""
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise ValueError(
             f"{plural(len(sides), 'run')} to compare, expected 2 to {_MOST_SIDES}: name the run "
             "before and the one after"
         )
-    return [_open_side(side) for side in sides]
+    return _comparable([_open_side(side) for side in sides])
 
 
 def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Comparison:
-    """Compare opened runs; raises ValueError like :func:`compare`."""
+    """Compare the result of :func:`open_sides`; raises ValueError like :func:`compare`."""
     if not 0.5 <= level <= 0.999:
         raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999")
     if not 0 <= noise <= 1:
         raise ValueError(
             f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %; --noise: 0 to 100)"
         )
-    sides = comparable(sides)
     per_step = not sides[0][0].of_run
     labels = _labels(sides)
     tables = _Tables(sides, per_step=per_step)
@@ -115,8 +114,8 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
     )
 
 
-def comparable(sides: Sequence[_Side]) -> list[_Side]:
-    """Return the runs with figures of the same kind; a second call changes nothing."""
+def _comparable(sides: Sequence[_Side]) -> list[_Side]:
+    """Return the runs with figures of the same kind."""
     runs = [run for side in sides for run in side]
     of_run = not all(run.report.steps.measured for run in runs)
     # Measured steps of one run are not comparable with the whole of another run.
@@ -212,13 +211,13 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
     names = _series_names([*before, *after])
     ranks = _ranks_of_one_job(before) or _ranks_of_one_job(after)
     single = len(before) == len(after) == 1
+    recorded = all(run.report.snapshot.steps.series.wall_ns for run in (*before, *after))
     effects = []
     for name, aliases in names.items():
         kind = {STEP: "step", CPU: "cpu"}.get(name, "section")
         shown = name.removeprefix("section ")
         a, b = ([_find(run.series, aliases) for run in side] for side in (before, after))
         if None in a or None in b:
-            recorded = all(run.report.snapshot.steps.series.wall_ns for run in (*before, *after))
             if kind == "section" and recorded and not (any(a) and any(b)):
                 effects.append(_one_sided(shown, before, after, a, b))
             continue
@@ -291,18 +290,18 @@ def _find(series: Mapping[str, Series], names: Iterable[str]) -> Series | None:
 
 def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
     """Withdraw a verdict that single runs cannot decide: a busy machine, or unsettled steps."""
-    reason = ""
-    for run, side in ((before, "before"), (after, "after")):
-        if run.left_out is None:
-            reason = f"the steps of the run {side} do not settle"
-            break
-        if run.busy:
-            reason = (
-                "the machine was busy: other programs took about "
-                f"{with_percent(run.interrupted)} of the steps' time in the run {side}"
-            )
-    unsettled = None in (before.left_out, after.left_out)
-    if not reason or (effect.p is None and not unsettled):
+    sides = ((before, "before"), (after, "after"))
+    unsettled = next((side for run, side in sides if run.left_out is None), "")
+    busy = [(run, side) for run, side in sides if run.busy]
+    if unsettled:  # also the reason why there are too few settled steps
+        reason = f"the steps of the run {unsettled} do not settle"
+    elif busy and effect.p is not None:
+        run, side = busy[-1]
+        reason = (
+            "the machine was busy: other programs took about "
+            f"{with_percent(run.interrupted)} of the steps' time in the run {side}"
+        )
+    else:
         return effect
     return replace(effect, p=None, verdict=NOT_TESTED, reason=reason)
 

@@ -176,10 +176,6 @@ def _throughput(pair: Pair, step: Effect) -> _Moved:
     return _Moved(before, after, NUMBER, low > margin or high < -margin, True, why)
 
 
-def _figures_of(name: Name, before: Run, after: Run) -> tuple[float, float]:
-    return figure(before, name)[0], figure(after, name)[0]
-
-
 def _of_effect(effect: Effect) -> _Moved:
     before, after = effect.before_ms or 0.0, effect.after_ms or 0.0
     if effect.p_adjusted is None:
@@ -203,7 +199,8 @@ def _of_quantile(
         if row is None:
             return None
         if len(row.values) < FEWEST_STEPS:
-            return _Moved(*_figures_of(name, before, after), TIME, None, False, "too few steps")
+            here, there = (figure(run, name)[0] for run in (before, after))
+            return _Moved(here, there, TIME, None, False, "too few steps")
         blocks = blocks_of(row.values)
         intervals.append(quantile(row.values, _QUANTILES[name.function], blocks, level))
     found = difference(*intervals)

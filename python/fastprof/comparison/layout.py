@@ -113,10 +113,11 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
     lines = []
     step = pair.step
     if step is not None:
-        here, there = (plural(count, "step") for count in step.left_out)
-        left = f"; left out as not settled: {here} before, {there} after"
-        left = left if any(step.left_out) else ""
-        lines.append(f"Step time: {sentence(step, comparison.level)}{left}")
+        text = f"Step time: {sentence(step, comparison.level)}"
+        if any(step.left_out):
+            here, there = (plural(count, "step") for count in step.left_out)
+            text += f"; left out as not settled: {here} before, {there} after"
+        lines.append(text)
     elif comparison.basis == "run":
         lines.append("Step time: not compared, because not every run has measured steps.")
     changed = [e for e in pair.effects if e.kind == "section" and e.significant]

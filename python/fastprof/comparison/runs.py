@@ -16,10 +16,10 @@ from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from fastprof.report.rows import FunctionRow
-from fastprof.report.run_phases import ALL, steps_in, view_of
-from fastprof.report.step_costs import NO_SECTION, costs_by_section
+from fastprof.report.run_phases import ALL, steps_in
+from fastprof.report.step_costs import NO_SECTION
+from fastprof.report.step_table import costs_of_steps
 from fastprof.report.waits import Functions, without_waits
-from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
@@ -68,15 +68,13 @@ class Run:
     def recording_ms(self) -> Mapping[str, float]:
         """What recording costs per measured step, under the names of :attr:`series`."""
         snapshot, steps = self.report.snapshot, self.report.steps.measured
-        if not steps or not snapshot.threads or not snapshot.phases:
-            return {}
-        costs = costs_by_section(snapshot, view_of(snapshot, RUN_PHASES[STEPS]))
+        costs = costs_of_steps(snapshot) if steps else {}
         named = {
             f"section {snapshot.keys[key].name}": ns / steps / 1e6
             for key, ns in costs.items()
             if key != NO_SECTION
         }
-        whole = sum(costs.values()) / steps / 1e6
+        whole = sum(costs.values()) / steps / 1e6 if costs else 0.0
         return {**named, STEP: whole, CPU: whole}
 
     @property

@@ -35,7 +35,7 @@ def step_table(snapshot: Snapshot, whole: Snapshot, *, correct_times: bool) -> S
     else:
         quantiles = histogram_quantiles(steps.hist, QUANTILES, low=steps.min_ns, high=steps.max_ns)
     p50, p95, p99 = (None if q is None else q / 1e6 for q in quantiles)
-    rows, left_out = _step_rows(snapshot, steps, n, _costs(whole) if correct_times else {})
+    rows, left_out = _step_rows(snapshot, steps, n, costs_of_steps(whole) if correct_times else {})
     return StepTable(
         count=steps.count,
         skipped=steps.skipped,
@@ -58,7 +58,7 @@ def step_table(snapshot: Snapshot, whole: Snapshot, *, correct_times: bool) -> S
     )
 
 
-def _costs(whole: Snapshot) -> dict[int, float]:
+def costs_of_steps(whole: Snapshot) -> dict[int, float]:
     """Return fastprof's cost by section; empty: the tree does not tell steps from the rest."""
     if not whole.phases:
         return {}

@@ -50,6 +50,9 @@ def cpu_contention(facts: Facts) -> Draft | None:
         raise Abstain("how long the thread waited for a CPU was not recorded")
     used, cpus = facts.cpus_used, facts.cpus
     own = used is not None and cpus is not None and used >= _OWN * cpus
+    others, fix = ("Other ranks or programs", _RANKS) if facts.ranks > 1 else (
+        "Other programs", _OTHERS
+    )  # fmt: skip
     draft = share_draft(
         facts, LIMITS["overhead-share"], ms,
         rule="cpu-contention",
@@ -59,11 +62,9 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _demand(used, cpus),
             _threads(facts),
             "" if own or used is None or cpus is None
-            else "Other ranks or programs have the CPUs, or a container has used up its CPU limit."
-            if facts.ranks > 1
-            else "Other programs have the CPUs, or a container has used up its CPU limit.",
+            else f"{others} have the CPUs, or a container has used up its CPU limit.",
         ),
-        fix=_fewer(facts) if own else _RANKS if facts.ranks > 1 else _OTHERS,
+        fix=_fewer(facts) if own else fix,
     )  # fmt: skip
     if draft is None:
         return None

@@ -17,6 +17,12 @@ from typing import Any
 from fastprof.session.patching.finders import remove_finder
 
 
+def used_cuda() -> Any:
+    """Return ``torch.cuda`` if the program uses it by now, else None."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
 class CudaInit:
     """Calls ``told`` when torch has initialised CUDA.
 

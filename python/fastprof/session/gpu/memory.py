@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.session.faults import Faults
+from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
 
 if TYPE_CHECKING:
@@ -314,11 +315,7 @@ class MemorySampler:
         except Exception as error:
             self._fail(error)
 
-    @staticmethod
-    def _cuda() -> Any:
-        """Return ``torch.cuda`` if the program uses it by now."""
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        return cuda if cuda is not None and cuda.is_initialized() else None
+    _cuda = staticmethod(used_cuda)
 
     def _optimizers_failed(self, error: Exception) -> None:
         self._faults.add("memory_errors", "What GPU memory holds is not known", error)

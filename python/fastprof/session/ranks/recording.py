@@ -27,10 +27,13 @@ from fastprof.report.ranks_window import (
     means,
 )
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.snapshot import Key
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fastprof.capture.options import Recorder
 
 #: A window covers the steps of the last 10 s in about 32 blocks.
@@ -84,8 +87,10 @@ class Recording:
             )  # fmt: skip
         self._keep_tree(raw)
         waiting = self._add(raw)
-        phase = raw["phase"]
-        place, waits = where(raw, functions="autograd" in self._columns)
+        number = raw["phase"]
+        phase = RUN_PHASES[number] if 0 <= number < len(RUN_PHASES) else ""
+        frame = sys._current_frames().get(raw["thread"])
+        place, waits = where(raw, frame, functions="autograd" in self._columns)
         return RankWindow(
             job=job,
             rank=rank,
@@ -93,7 +98,7 @@ class Recording:
             host=host,
             beat=self._beat,
             steps=raw["steps"],
-            phase=RUN_PHASES[phase] if 0 <= phase < len(RUN_PHASES) else "",
+            phase=phase,
             place=place,
             waits=waits,
             ended=ended,
@@ -105,13 +110,12 @@ class Recording:
             between=self._between(raw),
             process=os.getpid(),
             parent=os.getppid(),
-            works=self._has_moved(raw) and RUN_PHASES[phase] in BETWEEN,
+            works=self._has_moved(frame) and phase in BETWEEN,
             cuda=_uses_cuda(),
         )
 
-    def _has_moved(self, raw: Mapping[str, Any]) -> bool:
+    def _has_moved(self, frame: FrameType | None) -> bool:
         """Return whether the training thread has made a call, or is at another instruction."""
-        frame = sys._current_frames().get(raw["thread"])
         position = None if frame is None else (id(frame.f_code), frame.f_lasti)
         before, self._position = self._position, position
         times = self._trees[-1][2] if self._trees else b""
@@ -257,9 +261,8 @@ class Recording:
 
 
 def _uses_cuda() -> bool:
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        return bool(cuda is not None and cuda.is_initialized())
+        return used_cuda() is not None
     except Exception:  # a torch without it
         return False
 
@@ -308,7 +311,7 @@ def _program(
     )
 
 
-def where(raw: Mapping[str, Any], *, functions: bool) -> tuple[str, bool]:
+def where(raw: Mapping[str, Any], frame: FrameType | None, *, functions: bool) -> tuple[str, bool]:
     """Return where the training thread stands, and whether it waits for other ranks there."""
     sections: list[str] = raw["open"]
     parts = [sections[-1]] if sections else []
@@ -316,7 +319,6 @@ def where(raw: Mapping[str, Any], *, functions: bool) -> tuple[str, bool]:
     waits = raw["waiting"] or any(map(is_communication, sections))
     if not waits and not functions and sections:
         waits = sections[0] in BACKWARD
-    frame = sys._current_frames().get(raw["thread"])
     while frame is not None:
         code = frame.f_code
         key = Key(
