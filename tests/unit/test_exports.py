@@ -276,7 +276,7 @@ def test_the_summary_has_what_a_ticket_needs(gpu_report):
         in text
     )
     assert (
-        "1. **The loop waits for data**, estimated saving 8.40 ms per step. "
+        "1. **The loop waits for data**, estimated saving 8.40 ms per step, 31.0 %. "
         "Section data takes 31 % of the step. Use 6 workers.\n"
     ) in text
     assert "- and 4 more notes in the report" in text

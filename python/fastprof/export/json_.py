@@ -27,9 +27,9 @@ meanings::
                     "self_cpu_ms", "self_device_ms", ...}], "by_shape": [...], ...},
       "worker_functions": [like "threads"],
       "examination": {"findings": [{"rule", "severity", "title", "value", "unit", "threshold",
-                    "source", "evidence", "fix", "saving_ms", "saving_share"}], "notes": [like
-                    "findings"], "abstained": [[rule, reason]], "explained", "checked",
-                    "uncertain"}
+                    "source", "evidence", "fix", "saving_ms", "saving_share",
+                    "saving_total_ms"}], "notes": [like "findings"],
+                    "abstained": [[rule, reason]], "explained", "checked", "uncertain"}
     }
 
 The row of a section or a function has its GPU work under "gpu".

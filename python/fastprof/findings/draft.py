@@ -37,6 +37,7 @@ class Draft:
     which part of any other rule's time, if it is spread over the whole step.  Any finding of the
     rules in ``yields_to`` explains all of it.  Without ``promises``, it is unknown how much of
     ``ms`` the fix saves.  ``seen`` is the time behind the value if the fix saves only ``ms`` of it.
+    ``beside``: the time lies before, between or after the steps, over which ``ms`` spreads it.
     """
 
     value: float
@@ -59,6 +60,7 @@ class Draft:
     yields_to: frozenset[str] = frozenset()
     promises: bool = True
     seen: float | None = None
+    beside: bool = False
 
     def saving(self, ms: float, *, of: float) -> Draft:
         """Return the draft for a fix that saves only ``ms`` of the draft's time ``of``."""
@@ -141,6 +143,18 @@ def span_text(ms: float, facts: Facts) -> str:
     return duration(ms) + (" per step" if facts.per == "step" else " in all")
 
 
+def while_idle(facts: Facts, ms: float) -> tuple[float, str]:
+    """Return the part of the host's time that can be saved, and a sentence if it is not all.
+
+    While the GPU is busy with earlier work, the host's work costs nothing: at most the time in
+    which the GPU is idle can be saved.
+    """
+    if facts.timeline is None or facts.timeline.idle_ms >= ms:
+        return ms, ""
+    ms = facts.timeline.idle_ms
+    return ms, f"The GPU is idle for {span_text(ms, facts)}."
+
+
 def callers(facts: Facts, group: str, most: int = 3) -> str:
     """Return a sentence on the callers of a group, most time first; empty if unknown."""
     return called_from(facts.use(group), facts, most)
@@ -200,6 +214,7 @@ def share_draft(
     sections: frozenset[str] = frozenset(),
     places: Mapping[str, float] | None = None,
     claims: Mapping[str, float] | None = None,
+    beside: bool = False,
 ) -> Draft | None:
     """Return the draft of a rule about its time's share of the span, None if within the limit.
 
@@ -216,10 +231,12 @@ def share_draft(
         group: the functions with this time.
         sections: the sections with this time.
         places: the time by outermost section, if the group does not give it.
-        claims: see :class:`Draft`.
+        claims, beside: see :class:`Draft`.
     """
-    ms = min(ms, facts.span_ms)
-    share = min(1.0, facts.share(ms) if value is None else value)
+    beside = beside and facts.per == "step"
+    ms = ms if beside else min(ms, facts.span_ms)
+    share = facts.share(ms) if value is None else value
+    share = share if beside else min(1.0, share)
     severity = capped(limit.grade(facts.share(ms)), facts)
     if severity is None:
         return None
@@ -243,4 +260,5 @@ def share_draft(
         places={k: v * scale for k, v in use.places.items()} if scale and use else places or {},
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
+        beside=beside,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
+from fastprof.findings.fixes import in_float16
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
 from fastprof.findings.rules import (
     beside,
@@ -72,6 +73,9 @@ _WAITS_KNOWN = frozenset({
     "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown",
     "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
 })  # fmt: skip
+
+#: A smaller part of the span is no promise.
+_LITTLE = 0.001
 
 __all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine"]
 
@@ -174,8 +178,9 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
     evidence = draft.evidence
     if by:
         evidence += (f"The saving of {', '.join(by)} is not counted here again.",)
-    ms = draft.ms if draft.promises else None
-    share = None if ms is None else min(1.0, facts.share(ms))
+    ms = draft.ms if draft.promises and facts.share(draft.ms or 0.0) >= _LITTLE else None
+    share = None if ms is None else facts.share(ms)
+    steps = facts.report.steps.count
     return Finding(
         rule=rule.id,
         severity=draft.severity,
@@ -185,9 +190,10 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
         threshold=draft.threshold,
         source=draft.source,
         evidence=evidence,
-        fix=draft.fix,
+        fix=in_float16(draft.fix) if facts.lacks_bfloat16 else draft.fix,
         saving_ms=ms if facts.per == "step" else None,
         saving_share=share,
+        saving_total_ms=ms * steps if ms is not None and draft.beside else None,
     )
 
 

@@ -80,13 +80,13 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "tensor-copies": {
         "torch": (
-            ("One dtype throughout: model.to(torch.bfloat16) or torch.autocast, batches in the "
-            "same dtype; put data on the device before forward."),
+            ("One dtype throughout: torch.autocast(dtype=torch.bfloat16), batches in the dtype of "
+            "the model; put data on the device before forward."),
             ("Create tensors where they are used (device=, dtype=); fewer .cpu(), .clone() and "
             ".contiguous()."),
         ),
         "lightning": ('Trainer(precision="bf16-mixed"), batches in the same dtype.',),
-        "transformers": (f"{_HF}(bf16=True) and from_pretrained(dtype=torch.bfloat16).",),
+        "transformers": (f"{_HF}(bf16=True), batches in the same dtype.",),
         "accelerate": ('Accelerator(mixed_precision="bf16"), batches in the same dtype.',),
     },
     "host-device-transfers": {
@@ -203,8 +203,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "step-time-variation": {
         "torch": (
-            ("Look at data loading, dynamic batch sizes, memory fragmentation: what changes "
-            "from step to step."),
+            "Look at what the longest steps do that the others do not.",
         ),
     },
     "gpu-utilization": {
@@ -225,7 +224,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "finds it."),
         ),
         "transformers": (
-            f"{_HF}(per_device_train_batch_size=...) higher, or auto_find_batch_size=True.",
+            f"{_HF}(per_device_train_batch_size=...) higher.",
         ),
     },
     "gpu-memory-high": {
@@ -309,16 +308,28 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "mixed-precision-scaler": {
         "torch": (
             "bfloat16 needs no scaler: torch.autocast(dtype=torch.bfloat16).",
-            "Else torch.amp.GradScaler(growth_interval=4000) (default 2000).",
+            ("Else torch.amp.GradScaler(growth_interval=4000) (default 2000): fewer steps overflow "
+            "and are skipped."),
         ),
         "lightning": ('Trainer(precision="bf16-mixed") needs no scaler.',),
         "transformers": (f"{_HF}(bf16=True, fp16=False) needs no scaler.",),
         "accelerate": (
             'Accelerator(mixed_precision="bf16") needs no scaler.',
-            "Else GradScalerKwargs(growth_interval=4000) (default 2000).",
+            ("Else GradScalerKwargs(growth_interval=4000) (default 2000): fewer steps overflow and "
+            "are skipped."),
         ),
     },
 }  # fmt: skip
+
+
+_FLOAT16 = (("bf16-mixed", "16-mixed"), ("bf16", "fp16"), ("bfloat16", "float16"))
+
+
+def in_float16(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return fixes for a GPU without bfloat16."""
+    for name, instead in _FLOAT16:
+        texts = tuple(text.replace(name, instead) for text in texts)
+    return texts
 
 
 def fixes(rule: str, framework: str) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ def sought(key: Key) -> bool:
 NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint", "pipes")}
 
 #: Groups for which the walk also records their contents.
-OPENED = ("data", "forward", "optimizer", "copies")
+OPENED = ("data", "forward", "optimizer", "copies", "item")
 
 #: C functions that wait rather than compute.
 WAITS = _c(

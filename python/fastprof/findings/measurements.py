@@ -452,6 +452,15 @@ class Facts:
         gpu = self.report.gpu
         return gpu is not None and gpu.lacks_device
 
+    @property
+    def lacks_bfloat16(self) -> bool:
+        """Whether a GPU is older than compute capability 8.0: it has no bfloat16 units.
+
+        See NVIDIA's CUDA C++ Programming Guide, "Compute Capabilities".
+        """
+        devices = () if self.gpu is None else self.gpu.devices
+        return any(d.capability.partition(".")[0] in ("5", "6", "7") for d in devices)
+
     @Lazy
     def timeline(self) -> Timeline | None:
         """The devices' time per span; several count as one that is as busy as their mean."""

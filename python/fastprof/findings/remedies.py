@@ -357,6 +357,12 @@ def can_fuse(facts: Facts) -> bool:
     )  # fmt: skip
 
 
+def fusing_is_measured(facts: Facts) -> bool:
+    """Return whether :data:`FUSED` tells what fusing saves: on a CPU, parameter by parameter."""
+    found = facts.optimizer
+    return bool(found.classes) and "foreach" not in found.modes and facts.gpu is None
+
+
 def fusing_saves(facts: Facts, ms: float, calls: float) -> float:
     """Return the time that fused=True saves of ``ms``, the time of ``calls`` calls on tensors."""
     classes = facts.optimizer.classes

@@ -111,9 +111,7 @@ def _functions(report: Report, limit: int) -> Table:
 def _findings(report: Report, limit: int) -> list[Part]:
     leads, rows = [], []
     for finding in report.findings[:limit]:
-        saving = ""
-        if finding.saving_ms is not None:
-            saving = f", estimated saving {duration(finding.saving_ms)} per step"
+        saving = f", estimated saving {finding.saving}" if finding.saving else ""
         said = [shortened(s, _SENTENCE) for s in (*finding.evidence[:1], *finding.fix[:1])]
         leads.append(shortened(finding.title, _SENTENCE))
         rows.append(". ".join(s.rstrip(".") for s in (saving, *said)) + ".")

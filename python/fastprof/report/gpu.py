@@ -93,7 +93,10 @@ def gpu_report(
     gpu = snapshot.gpu
     if gpu is None:
         return None
-    head = (gpu.status, gpu.reason, gpu.tier, gpu.cupti_version, gpu.driver_version)
+    reason, other = gpu.reason, snapshot.meta.get("torch_gpus")
+    if other and gpu.status != "on":
+        reason = f"fastprof observes NVIDIA's GPUs only, and PyTorch is built for {other}"
+    head = (gpu.status, reason, gpu.tier, gpu.cupti_version, gpu.driver_version)
     if sections is None:
         return GpuReport(*head)
     names = _Names(snapshot)

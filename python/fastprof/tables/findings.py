@@ -8,7 +8,7 @@ from fastprof.report.figures import plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block, Items, Part, Text
-from fastprof.tables.cells import duration, number, percent, shortened
+from fastprof.tables.cells import number, shortened
 from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
@@ -153,16 +153,8 @@ def _uncertain(found: Examination) -> list[str]:
 
 
 def _head(finding: Finding) -> str:
-    return f"{finding.severity.upper()}: {_line(finding.title)}{_saving(finding)}"
-
-
-def _saving(finding: Finding) -> str:
-    if finding.saving_share is None:
-        return ""
-    share = f"{percent(finding.saving_share)} %"
-    if finding.saving_ms is None:
-        return f" [estimated saving: {share}]"
-    return f" [estimated saving: {duration(finding.saving_ms)} per step, {share}]"
+    saving = f" [estimated saving: {finding.saving}]" if finding.saving else ""
+    return f"{finding.severity.upper()}: {_line(finding.title)}{saving}"
 
 
 def _line(text: str) -> str:

@@ -10,6 +10,7 @@ from fastprof.findings.draft import (
     need_steps,
     share_draft,
     span_text,
+    while_idle,
 )
 from fastprof.findings.function_groups import BACKWARD, FORWARD
 from fastprof.findings.hot_functions import Hot
@@ -36,7 +37,7 @@ def unaccounted(facts: Facts) -> Draft | None:
     if row is None or len(facts.rows) < 2:
         raise Abstain("no section ran in the measured steps")
     hot = facts.hot_outside
-    ms, stalled = _while_idle(facts, row * (1 - facts.imported_outside))
+    ms, stalled = while_idle(facts, row * (1 - facts.imported_outside))
     theirs = min(ms, facts.free_ms)
     draft = share_draft(
         facts, _LIMIT, ms,
@@ -93,7 +94,7 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
     if known.torch > _MOST:
         return None
     row = whole_ms * (1 - known.known)
-    ms, stalled = _while_idle(facts, row)
+    ms, stalled = while_idle(facts, row)
     text = ascii_name(name, 60)
     draft = share_draft(
         facts, _LIMIT, ms,
@@ -110,14 +111,6 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
     )  # fmt: skip
     # How much less of it the training needs is unknown.
     return None if draft is None else replace(draft, promises=False)
-
-
-def _while_idle(facts: Facts, ms: float) -> tuple[float, str]:
-    """Return the time in which the GPU is idle, and a sentence if it is not idle throughout."""
-    if facts.timeline is None or facts.timeline.idle_ms >= ms:
-        return ms, ""
-    ms = facts.timeline.idle_ms
-    return ms, f"The GPU is idle for {span_text(ms, facts)}."
 
 
 def _mostly(facts: Facts, hot: Hot | None) -> str:

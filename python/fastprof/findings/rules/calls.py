@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastprof.findings.draft import (
     Abstain,
     Draft,
@@ -14,7 +16,13 @@ from fastprof.findings.draft import (
 from fastprof.findings.function_groups import BACKWARD, FORWARD, GROUPS, OPTIMIZER
 from fastprof.findings.measurements import Facts, where
 from fastprof.findings.operator_times import shrink
-from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
+from fastprof.findings.remedies import (
+    FUSED,
+    can_fuse,
+    fusing_is_measured,
+    fusing_saves,
+    optimizer_fix,
+)
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import number, plural
 
@@ -25,8 +33,8 @@ _UNFUSED_CALLS = 40
 def optimizer_unfused(facts: Facts) -> Draft | None:
     """An optimizer above its share that updates parameter by parameter.
 
-    The saving is the measured one of this class's fused version, or half of the time for an
-    optimizer of the program's.  Silent if there is no fused version.
+    The saving is the measured one of this class's fused version; it is unknown for an optimizer of
+    the program's.  Silent if there is no fused version.
     """
     need_functions(facts)
     need_steps(facts)
@@ -60,7 +68,9 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if made is None or made.severity == "note":
         return None
-    return made.saving(fusing_saves(facts, ms, small) if classes else ms / 2, of=ms)
+    if not fusing_is_measured(facts):
+        return replace(made, promises=False)
+    return made.saving(fusing_saves(facts, ms, small), of=ms)
 
 
 def _python_in(facts: Facts, group: str) -> str:

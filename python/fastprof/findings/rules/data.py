@@ -16,6 +16,7 @@ from fastprof.findings.draft import (
     percent,
     share_draft,
     span_text,
+    while_idle,
 )
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
@@ -217,7 +218,8 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     if total < _JOIN_MS and times < 2:
         return None
     name = "poll()" if group == "poll" else "_shutdown_workers"
-    return share_draft(
+    kept = bool(watched) and all(w.persistent for _, w in watched if w.shutdowns)
+    draft = share_draft(
         facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
         rule="worker-shutdown",
         title=f"DataLoader workers are shut down for {number(total / 1e3)} s: {_as_long(facts)}",
@@ -226,8 +228,20 @@ def worker_shutdown(facts: Facts) -> Draft | None:
             "each epoch unless the workers are kept."),
             called_from(facts.over_run(group), facts),
         ),
+        fix=_BUILD_ONCE if kept else (),
         claims={"data-loading": facts.use("shutdown").shared.get("data", 0.0)},
+        beside=True,
     )  # fmt: skip
+    if draft is None or draft.ms is None or not watched or total > _JOIN_MS * times:
+        return draft
+    # The workers of the last pass are shut down in any case.
+    return draft.saving(draft.ms * (times - 1) / times, of=draft.ms)
+
+
+_BUILD_ONCE = (
+    ("Build the DataLoader once, before the loop: persistent_workers is on, but each new loader "
+    "starts new workers."),
+)  # fmt: skip
 
 
 def _as_long(facts: Facts) -> str:
@@ -267,18 +281,21 @@ def loader_recreated(facts: Facts) -> Draft | None:
     shutdown = sum((w.shutdown_ms or 0.0) * (w.shutdowns - 1) for _, w, *_ in costs)
     if shutdown > total / 2:  # then the other rule describes it better
         total, shutdown = total - shutdown, 0.0
+    most = max(w.starts for _, w, _, _ in costs)
     in_data = _per_span(facts, sum(first for *_, first in costs))
     if shutdown:  # done by the last next() of a pass
         in_data += facts.use("shutdown").shared.get("data", 0.0)
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
         rule="loader-recreated",
-        title=f"Worker processes are started anew each epoch: {_as_long(facts)}",
+        title=f"Worker processes are started {most} times: {_as_long(facts)}",
         evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
+        fix=_BUILD_ONCE if all(w.persistent for _, w, _, _ in costs) else (),
         claims={
             "data-loading": in_data,
             "worker-shutdown": _per_span(facts, shutdown),
         },
+        beside=True,
     )  # fmt: skip
 
 
@@ -306,8 +323,9 @@ def token_counting(facts: Facts) -> Draft | None:
     """Time in functions that count tokens by iterating over the loader, per step."""
     need_functions(facts)
     use = facts.over_run("tokens")
-    if not use.total_ms:
-        return None
+    of_loader = use.shared.get("data", 0.0)
+    if not use.total_ms or (facts.report.has_tree and of_loader < use.ms / 2):
+        return None  # a function of that name that reads no batches
     return share_draft(
         facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
         rule="token-counting",
@@ -317,6 +335,7 @@ def token_counting(facts: Facts) -> Draft | None:
             called_from(use, facts),
         ),
         claims={"data-loading": facts.use("tokens").shared.get("data", 0.0)},
+        beside=True,
     )  # fmt: skip
 
 
@@ -327,12 +346,15 @@ def sampler_time(facts: Facts) -> Draft | None:
     use = facts.use("sampler")
     if not use.ms:
         return None
+    ms, stalled = while_idle(facts, use.ms)
     return share_draft(
-        facts, _OVERHEAD, use.ms,
+        facts, _OVERHEAD, ms,
         rule="sampler-time",
         title="Choosing the samples takes {share} of the step",
+        value=facts.share(use.ms),
         evidence=(
             f"Samplers and bucketing take {span_text(use.ms, facts)} in the training process.",
+            stalled,
             callers(facts, "sampler"),
         ),
         group="sampler",
@@ -353,17 +375,20 @@ def batch_receiving(facts: Facts) -> Draft | None:
     found = receiving(facts, rows)
     limit = LIMITS["data-share"]
     fix = receiving_fix(facts, found)
-    saved = receiving_saves(found)
+    ms, stalled = while_idle(facts, found.span_ms)
+    saved = min(receiving_saves(found), ms)
     helps = bool(fix) and limit.grade(facts.share(saved)) is not None
     # Otherwise the step is just faster than the transfer of its batches.
-    if not helps and capped(limit.grade(facts.share(found.span_ms)), facts) in (None, "note"):
+    if not helps and capped(limit.grade(facts.share(ms)), facts) in (None, "note"):
         return None
     draft = share_draft(
-        facts, limit, found.span_ms,
+        facts, limit, ms,
         rule="batch-receiving",
         title="Receiving batches from workers takes {share} of the step",
+        value=facts.share(found.span_ms),
         evidence=(
             " ".join((*(_ready_text(row, w) for row, w in rows), _connecting(found))).strip(),
+            stalled,
             _worker_load(found, rows),
         ),
         fix=fix if helps else (_SMALLER,),
@@ -374,7 +399,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is not None and not helps:
         return replace(draft, severity="note", grade=None)
-    return None if draft is None else draft.saving(saved, of=found.span_ms)
+    return None if draft is None else draft.saving(saved, of=ms)
 
 
 #: A fix that may help if no certain one is known.

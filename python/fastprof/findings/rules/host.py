@@ -14,6 +14,7 @@ from fastprof.findings.draft import (
     share_draft,
     span_text,
     split_places,
+    while_idle,
 )
 from fastprof.findings.function_groups import CHECKPOINT, LOGGING
 from fastprof.findings.measurements import Caller, Facts
@@ -37,13 +38,17 @@ def logging_share(facts: Facts) -> Draft | None:
     if times < MIN_TIMES and _OVERHEAD.grade(facts.share(ms - facts.worst_ms)) is None:
         # The disk was busy once: logging less often would not help.
         return None
+    whole = ms
+    ms, stalled = while_idle(facts, ms)
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="logging-share",
         title="Logging takes {share} of the step",
+        value=facts.share(whole),
         evidence=(
-            (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
+            (f"Logging, callbacks and writing files take {span_text(whole, facts)} in the training "
             f"thread ({plural(use.calls, 'call')})."),
+            stalled,
             callers(facts, "logging"),
         ),
         group="logging", sections=LOGGING,
@@ -72,6 +77,7 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     calls = max(calls, times)
     if calls and calls * facts.counted < _FEW_SAVES:
         return None  # one at the end, for example: how often a longer run saves is unknown
+    inside, stalled = while_idle(facts, ms - beside)
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = (
@@ -81,13 +87,14 @@ def checkpoint_often(facts: Facts) -> Draft | None:
         )  # fmt: skip
         each = f"{duration(ms / calls)} each"
     return share_draft(
-        facts, _OVERHEAD, ms,
+        facts, _OVERHEAD, inside + beside,
         rule="checkpoint-often",
         title=f"Checkpoints are saved {often}: "
         + (f"as long as {{share}} of the {facts.per}s" if beside else "{share} of the step"),
-        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")
+        value=facts.share(ms),
+        evidence=(f"Saved {often}, {each}.", stalled, callers(facts, "checkpoint")
                   or called_from(facts.over_run("checkpoint"), facts)),
-        group="checkpoint", sections=CHECKPOINT,
+        group="checkpoint", sections=CHECKPOINT, beside=beside > ms / 2,
     )  # fmt: skip
 
 
@@ -108,12 +115,15 @@ def gc_pressure(facts: Facts) -> Draft | None:
         else f"Collections take {span_text(ms, facts)}."
     )
     asked = callers(facts, "gc")
+    saved, stalled = while_idle(facts, ms)
     return share_draft(
-        facts, LIMITS["gc-share"], ms,
+        facts, LIMITS["gc-share"], saved,
         rule="gc-pressure",
         title="Garbage collection takes {share} of the step",
+        value=facts.share(ms),
         evidence=(
             told,
+            stalled,
             f"{counted(use.calls)} gc.collect() per {facts.per}. {asked}" if asked else "",
             split_places(facts, "gc"),
         ),
@@ -149,15 +159,18 @@ def lock_contention(facts: Facts) -> Draft | None:
     )
     # A queue or a future that has nothing yet: nobody holds the lock.
     handed = use.shared.get("handover", 0.0) > acquired / 2 and acquired >= ms / 2
+    saved, stalled = while_idle(facts, ms)
     draft = share_draft(
-        facts, _OVERHEAD, ms,
+        facts, _OVERHEAD, saved,
         rule="lock-contention",
         title="The training thread waits for another thread {share} of the step" if handed
         else "The training thread waits for a lock {share} of the step",
+        value=facts.share(ms),
         fix=_HANDED if handed else (),
         evidence=(
             (f"It waits for {span_text(ms, facts)} in a queue, an event or a future." if handed
              else f"Waiting for locks takes {span_text(ms, facts)}."),
+            stalled,
             *(
                 f"At the `with lock:` of {c.text} it seems to wait for "
                 f"{span_text(c.own_ms, facts)}."

@@ -14,10 +14,12 @@ from fastprof.findings.draft import (
     sentences,
     share_draft,
     span_text,
+    while_idle,
 )
 from fastprof.findings.fixes import fixes
-from fastprof.findings.function_groups import COMMUNICATION
+from fastprof.findings.function_groups import BACKWARD, COMMUNICATION
 from fastprof.findings.measurements import Facts
+from fastprof.findings.operator_times import shrink
 from fastprof.findings.rules.calls import small_batch_on_cpu
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
@@ -187,14 +189,18 @@ def kernel_launch_overhead(facts: Facts) -> Draft | None:
     if operators is None or not operators.device or not operators.steps:
         raise Abstain("operators on a device were not recorded")
     rows = [r for r in operators.rows if r.name in ("cudaLaunchKernel", "cudaLaunchKernelExC")]
-    ms = sum(r.self_cpu_ms for r in rows) / operators.steps
+    ms = sum(r.self_cpu_ms for r in rows) / operators.steps * shrink(facts, operators)
+    saved, stalled = while_idle(facts, ms)
     return share_draft(
-        facts, LIMITS["launch-share"], ms,
+        facts, LIMITS["launch-share"], saved,
         rule="kernel-launch-overhead",
         title="Launching kernels takes {share} of the step",
+        value=facts.share(ms),
         evidence=(
             (f"cudaLaunchKernel: {sum(r.calls for r in rows) / operators.steps:.0f} per step, "
-            f"{span_text(ms, facts)}. More than it should be may be gradient checkpointing."),
+            f"{span_text(ms, facts)}. Gradient checkpointing launches the kernels of forward "
+            "twice."),
+            stalled,
         ),
     )  # fmt: skip
 
@@ -241,9 +247,14 @@ def all_reduce_share(facts: Facts) -> Draft | None:
     backward = facts.phase("backward")
     if not backward:
         raise Abstain("no section backward ran in the measured steps")
-    timeline = facts.timeline
+    timeline, what = facts.timeline, "backward"
     if timeline is not None:
         ms, exposed = timeline.communication_ms, timeline.communication_ms - timeline.overlap_ms
+        # The host may only launch it: its section is then shorter than the kernels that it starts.
+        rows = [s.gpu for s in facts.report.sections if s.gpu and s.name in BACKWARD]
+        kernels = sum(use.gpu_ns for use in rows) / 1e6 / max(1, facts.counted)
+        if kernels > backward:
+            backward, what = kernels, "backward's kernels"
     else:
         ms = exposed = max(
             facts.use("communication").ms,
@@ -268,7 +279,7 @@ def all_reduce_share(facts: Facts) -> Draft | None:
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
         evidence=(
-            (f"Communication takes {span_text(ms, facts)}, backward {span_text(backward, facts)}; "
+            (f"Communication takes {span_text(ms, facts)}, {what} {span_text(backward, facts)}; "
             f"computation hides {percent(1 - exposed / ms)} of it."),
         ),
         fix=fixes("all-reduce-share", facts.framework),

@@ -22,6 +22,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import (
     STEP_LESS,
     can_fuse,
+    fusing_is_measured,
     fusing_saves,
     optimizer_fix,
 )
@@ -75,7 +76,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
         evidence=sentences(
             f"Of {_steps_seen(facts)} p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
             f"{duration(longest)}.",
-            elsewhere or other_work or _USUAL_CAUSES,
+            elsewhere or other_work or ("" if place else _USUAL_CAUSES),
             (f"The longest tenth of the steps spends {duration(more)} more in "
             f"{_section(place)} than the shortest.") if place else "",
         ),
@@ -258,6 +259,8 @@ def optimizer_share(facts: Facts) -> Draft | None:
     if not can_fuse(facts) or "SGD" in classes:
         # A part of it at most, and how much is unknown.
         return replace(draft, severity="note", promises=False)
+    if not fusing_is_measured(facts):
+        return replace(draft, promises=False)
     return draft.saving(fusing_saves(facts, ms, 0), of=ms)
 
 

@@ -13,6 +13,7 @@ from fastprof.findings.draft import (
     share_draft,
     span_text,
     split_places,
+    while_idle,
 )
 from fastprof.findings.measurements import Caller, Facts, located
 from fastprof.findings.operator_times import operator_ms
@@ -59,16 +60,26 @@ def sync_item(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="sync-item",
-        title="Reading tensors' values with .item() takes {share} of the step",
+        title=f"Reading tensors' values with {_reader(facts)} takes {{share}} of the step",
         evidence=(seen, callers(facts, "item"), split_places(facts, "gpu_wait")),
         group="item",
     )  # fmt: skip
 
 
+_METHOD = re.compile(r"'(\w+)' of 'torch")
+
+
+def _reader(facts: Facts) -> str:
+    """Return the method that reads most of the time: ``.item()``."""
+    rows = facts.inside("item")
+    named = _METHOD.search(rows[0][0].name) if rows else None
+    return f".{named[1]}()" if named and not named[1].startswith("_") else ".item()"
+
+
 def _need_observed(facts: Facts) -> None:
     """Abstain if there may be a GPU that was not observed: the host may only wait for it."""
     gpu = facts.report.gpu
-    if gpu is not None and facts.gpu is None and not gpu.lacks_device:
+    if gpu is not None and facts.gpu is None and not facts.cpu_only:
         raise Abstain("the GPU was not observed, so waiting for it cannot be told from reading")
 
 
@@ -215,13 +226,23 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
     use = facts.use("scaler")
     if not use.ms:
         return None
+    ms, stalled = while_idle(facts, use.ms)
     return share_draft(
-        facts, LIMITS["scaler-share"], use.ms,
+        facts, LIMITS["scaler-share"], ms,
         rule="mixed-precision-scaler",
         title="Scaling gradients for float16 takes {share} of the step",
+        value=facts.share(use.ms),
         evidence=(
             f"scaler.scale, unscale_ and update take {span_text(use.ms, facts)}.",
+            stalled,
             callers(facts, "scaler"),
         ),
+        fix=_IN_UPDATE if facts.lacks_bfloat16 else (),
         group="scaler",
     )  # fmt: skip
+
+
+_IN_UPDATE = (
+    ("A fused optimizer of torch's (fused=True) unscales the gradients in its update, unless the "
+    "program calls unscale_ to clip them."),
+)  # fmt: skip

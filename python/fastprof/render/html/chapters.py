@@ -15,7 +15,7 @@ from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding
 from fastprof.report.model import Report
-from fastprof.tables.cells import Table, duration, number, percent, percent_between, with_percent
+from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
 from fastprof.tables.gpu import gpu_lines, has_gpu
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.run_phases import phases_table
@@ -101,10 +101,6 @@ def _findings(report: Report) -> list[Markup]:
 
 
 def _finding(finding: Finding) -> Markup:
-    saves = number(finding.saving_ms)
-    if finding.saving_ms is not None:
-        share = finding.saving_share
-        saves = f"{saves} ms per step" + ("" if share is None else f" ({percent(share)} %)")
     severity = finding.severity if finding.severity in _SEVERITIES else "note"
     value = f"{number(finding.value)} {tables.name(finding.unit)}"
     limit = tables.name(finding.threshold)
@@ -115,7 +111,12 @@ def _finding(finding: Finding) -> Markup:
             "h3", el("span", _SEVERITIES[severity], class_="badge"), " ", tables.name(finding.title)
         ),
         facts(
-            [("measured", value), ("threshold", limit), ("estimated saving", saves)], class_="facts"
+            [
+                ("measured", value),
+                ("threshold", limit),
+                ("estimated saving", finding.saving or "n/a"),
+            ],
+            class_="facts",
         ),
         *_sentences("Evidence", finding.evidence),
         *_sentences("What to do", finding.fix),

@@ -57,12 +57,29 @@ def surroundings() -> Facts:
         threads = getattr(sys.modules.get("torch"), "get_num_threads", None)
         if threads is not None:
             facts["torch_threads"] = int(threads())
+        other_gpus = _other_gpus(sys.modules.get("torch"))
+        if other_gpus:
+            facts["torch_gpus"] = other_gpus
         anomalies = getattr(sys.modules.get("torch"), "is_anomaly_enabled", None)
         if anomalies is not None and anomalies():
             facts["torch_anomaly_mode"] = True
     except Exception:  # the program replaced a module or argv by something unusual
         pass
     return facts
+
+
+def _other_gpus(torch: object) -> str:
+    """Return the kind of GPU, if not NVIDIA's, for which this PyTorch was built; else empty.
+
+    It looks only at facts of the build, because a question to a driver may start it.
+    """
+    version, backends = getattr(torch, "version", None), getattr(torch, "backends", None)
+    if getattr(version, "hip", None):
+        return "ROCm"
+    if getattr(version, "xpu", None):
+        return "XPU"
+    built = getattr(getattr(backends, "mps", None), "is_built", None)
+    return "MPS" if built is not None and built() else ""
 
 
 def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
