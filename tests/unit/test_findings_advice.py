@@ -865,3 +865,30 @@ def test_a_batch_that_is_received_without_a_cpu_is_not_slow_to_receive() -> None
     split = (("compute", made.steps.sum_ns - wait), ("cpu_wait", wait))
     busy = replace(made, steps=replace(made.steps, split=split))
     assert "batch-receiving" not in found(busy) | noted(busy)
+
+
+def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
+    meta = {"torch_untrained": "model.teacher (Net)", "torch_untrained_share": 0.93}
+    rule = found(run(meta=meta))["untrained-gradients"]
+    assert rule.title.startswith("model.teacher (Net) records gradients, but no optimizer")
+    assert rule.fix[0].startswith("teacher.requires_grad_(False), if it is not to be trained;")
+    assert rule.saving == ""
+    assert "93.0 % of the parameters" in rule.evidence[0]
+    small = {**meta, "torch_untrained_share": 0.05}
+    assert "untrained-gradients" not in found(run(meta=small))
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds", "fires"), [(4, 3, True), (4, 1, False), (2, 3, False)]
+)
+def test_a_long_validation_is_a_finding(times: int, seconds: int, fires: bool) -> None:
+    phases = (
+        PhaseTime("steps", 4 * 10**9, 1),
+        PhaseTime("validation", seconds * 10**9, times),
+    )
+    rule = found(replace(run(), phases=phases)).get("validation-share")
+    assert (rule is not None) == fires
+    if rule is not None:
+        assert rule.title == "Validation takes 42.9 % of the training's time"
+        assert rule.evidence == ("It ran 4 times, 750 ms each; the steps between two take 1.00 s.",)
+        assert rule.saving == ""

@@ -54,6 +54,8 @@ RULES: tuple[Rule, ...] = (
     Rule("attention-unfused", kernels.attention_unfused),
     Rule("kernel-launch-overhead", kernels.kernel_launch_overhead),
     Rule("anomaly-mode", steps.anomaly_mode),
+    Rule("untrained-gradients", steps.untrained_gradients),
+    Rule("validation-share", beside.validation_share),
     Rule("small-batch", kernels.small_batch),
     Rule("small-kernels", kernels.small_kernels),
     Rule("blocks-per-sm", kernels.blocks_per_sm),

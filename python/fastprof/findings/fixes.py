@@ -132,6 +132,19 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
     },
+    "validation-share": {
+        "torch": (
+            ("Validate less often or on fewer batches, with larger batches, in model.eval() and "
+            "torch.inference_mode()."),
+        ),
+        "lightning": (
+            "Trainer(check_val_every_n_epoch=..., val_check_interval=..., limit_val_batches=...).",
+        ),
+        "transformers": (
+            (f'{_HF}(eval_strategy="steps", eval_steps=...) less often, a larger '
+            "per_device_eval_batch_size, a smaller eval_dataset."),
+        ),
+    },
     "gc-pressure": {
         "torch": (
             ("gc.collect(); gc.freeze() after the model is built: later collections leave out "

@@ -168,6 +168,14 @@ _ALL = {
         "share of the step in no phase", "%", None, 0.25, None,
         f"{_OWN}: a quarter; TraceML draws lines at 10 and 20 % for what is no phase",
     ),
+    "untrained-share": Limit(
+        "share of the parameters with gradients that no optimizer has", "%", None, 0.10, None,
+        f"{_OWN}: a smaller part costs little",
+    ),
+    "validation-share": Limit(
+        "validation's share of the steps and itself", "%", None, 0.30, None,
+        f"{_OWN}: the highest limit for loading data",
+    ),
     "launch-share": Limit(
         "share of launching kernels", "%", None, 0.10, 0.20,
         f"{_OWN}: TraceML's 10 and 20 % for what is no phase",

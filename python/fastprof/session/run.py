@@ -147,6 +147,8 @@ class Run:
         self.folds_imports = False
         #: The trainer whose hooks record into this run, if any, for the report.
         self.framework: str | None = None
+        #: What the hooks saw, for the report.
+        self.facts: dict[str, str | float] = {}
         # Read by the iterators of loaders at every batch.
         #: Number of steps after which loaders deliver nothing; None: no limit.
         self.max_steps = steps_wanted() if options.max_steps is None else options.max_steps
@@ -476,6 +478,7 @@ class Run:
             "functions": self.recorder.backend is not None,
             **surroundings(),
             **self._cpu_use.to_meta(),
+            **self.facts,
         }
         if self.framework:
             meta["framework"] = self.framework

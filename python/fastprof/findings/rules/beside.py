@@ -8,10 +8,12 @@ from fastprof.findings.draft import (
     Abstain,
     Draft,
     need_steps,
+    percent,
     share_draft,
     span_text,
     while_idle,
 )
+from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import BACKWARD, FORWARD
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, where
@@ -19,11 +21,14 @@ from fastprof.findings.places import KNOWN
 from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration
 from fastprof.report.rows import UNACCOUNTED
 
 _LIMIT = LIMITS["unaccounted-share"]
 #: A larger part counts as most of it.
 _MOST = 0.5
+#: One may be a check before the training, another the last one.
+_REPEATED = 3
 _UNKNOWN = "Record functions as well: then this finding names the function that takes it."
 
 
@@ -64,6 +69,32 @@ def unaccounted(facts: Facts) -> Draft | None:
         return replace(draft, severity="note") if facts.has_functions else draft
     # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
+
+
+def validation_share(facts: Facts) -> Draft | None:
+    """Validation's share of the steps and itself, if it ran at least three times.
+
+    How often the training needs it is not known, so nothing is promised.
+    """
+    need_steps(facts)
+    ms, times = facts.run_phase("validation")
+    total, times = ms * facts.report.steps.count, times * facts.report.steps.count
+    if times < _REPEATED:
+        return None
+    share, limit = ms / (ms + facts.span_ms), LIMITS["validation-share"]
+    if limit.grade(share) is None:
+        return None
+    return Draft(
+        value=100 * share, unit="%",
+        title=f"Validation takes {percent(share)} of the training's time",
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=(
+            (f"It ran {times:.0f} times, {duration(total / times)} each; the steps between two "
+            f"take {duration(facts.span_ms * facts.report.steps.count / times)}."),
+        ),
+        fix=fixes("validation-share", facts.framework),
+        ms=ms, promises=False, beside=True,
+    )  # fmt: skip
 
 
 def own_section(facts: Facts) -> Draft | None:

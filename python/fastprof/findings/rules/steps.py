@@ -344,6 +344,38 @@ def anomaly_mode(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+def untrained_gradients(facts: Facts) -> Draft | None:
+    """A module whose parameters require gradients, and no optimizer of torch's has them.
+
+    Forward keeps a graph for it, and backward may compute its gradients, which nothing uses.  How
+    much that costs is unknown: the run has no steps without it.
+    """
+    need_steps(facts)
+    meta = facts.report.meta
+    name, share = meta.get("torch_untrained"), meta.get("torch_untrained_share")
+    limit = LIMITS["untrained-share"]
+    if not isinstance(name, str) or not isinstance(share, float):
+        return None
+    if limit.grade(share) is None:
+        return None
+    said = ascii_name(name, 100)
+    attribute = said.partition(" ")[0].rpartition(".")[2]
+    return Draft(
+        value=100 * share, unit="%",
+        title=f"{said} records gradients, but no optimizer has its parameters",
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=(
+            (f"It has {percent(share)} of the parameters that require gradients. Forward keeps a "
+            "graph for it, and backward computes its gradients if the loss depends on it."),
+        ),
+        fix=(
+            (f"{attribute}.requires_grad_(False), if it is not to be trained; torch.no_grad() "
+            "around its forward does the same if no gradient has to pass through it."),
+        ),
+        promises=False,
+    )  # fmt: skip
+
+
 def recomputes(facts: Facts) -> bool:
     """Return whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
     told = facts.report.meta.get("gradient_checkpointing")

@@ -26,6 +26,22 @@ def unwrap(module: Any) -> Any:
     return module
 
 
+def _largest(module: Any, path: str, held: set[int]) -> tuple[str, int]:
+    """Return the largest module at or below ``module`` with no parameter in ``held``, and its size.
+
+    Only parameters that require gradients count.
+    """
+    graded = [p for p in module.parameters() if p.requires_grad]
+    if held.isdisjoint(map(id, graded)):
+        kind = type(module).__name__
+        return f"{path} ({kind})" if path else kind, sum(p.numel() for p in graded)
+    below = (
+        _largest(child, f"{path}.{name}" if path else name, held)
+        for name, child in module.named_children()
+    )
+    return max(below, key=lambda pair: pair[1], default=("", 0))
+
+
 def has_loss(output: Any) -> bool:
     """Return whether the output has a loss: a single number where backward can begin."""
     if hasattr(output, "requires_grad"):
@@ -57,9 +73,16 @@ def has_optimizers() -> bool:
 
 
 class Models:
-    """The trained modules and their modes."""
+    """The trained modules and their modes.
 
-    def __init__(self) -> None:
+    Args:
+        knows_optimizers: the program had no optimizer before, so all are seen.
+    """
+
+    def __init__(self, *, knows_optimizers: bool = True) -> None:
+        self._knows_optimizers = knows_optimizers
+        # Outermost modules that were called with gradients on, until :meth:`untrained` looks.
+        self._graded: weakref.WeakSet[Any] | None = weakref.WeakSet() if knows_optimizers else None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         # Whether each module was in training mode when it was last trained.
         self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -89,6 +112,32 @@ class Models:
                 return
             self._candidate = weakref.ref(module)
         self.called_already = self.changes = True
+
+    def graded(self, module: Any) -> None:
+        """Note a call with gradients on."""
+        if self._graded is not None:
+            self._graded.add(module)
+
+    def untrained(self) -> tuple[str, float] | None:
+        """Return the largest module that records gradients for no optimizer; look once.
+
+        The result is its name and its part of all parameters that require gradients. None: each
+        has an optimizer, or it is unknown, because optimizers keep copies of the parameters.
+        """
+        roots, self._graded = self._graded, None
+        held = {
+            id(parameter)
+            for optimizer in list(self._optimizers)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        sizes = {id(p): p.numel() for root in roots or () for p in root.parameters()
+                 if p.requires_grad}  # fmt: skip
+        if held.isdisjoint(sizes):
+            return None
+        found = [_largest(unwrap(root), "", held) for root in roots or ()]
+        name, size = max(found, key=lambda pair: pair[1], default=("", 0))
+        return (name, size / sum(sizes.values())) if size else None
 
     def called_without_gradients(self, module: Any) -> None:
         """Note a call with gradients off."""

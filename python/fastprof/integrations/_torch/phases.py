@@ -63,7 +63,7 @@ class Phases:
         self._graded = graded
         self._has_optimizers = optimizers
         self._thread = get_ident()
-        self.models = Models()
+        self.models = Models(knows_optimizers=not optimizers())
         #: Called when the last fetched batch turns out to be for training, or evaluation.
         self.on_training: Callable[[], None] = _nothing
         self.on_evaluation: Callable[[], None] = _nothing
@@ -135,6 +135,8 @@ class Phases:
             self._came_next(backward=False)
         graded = self._graded()
         if graded:
+            if self._seen_backwards < _FIRST_BACKWARDS:
+                self.models.graded(module)
             if self.evaluating or self._outside or not self._fetched:
                 self._trains(module)
             models = self.models
@@ -234,8 +236,20 @@ class Phases:
         self._backward_opened = BACKWARD.enter_phase()
         if self._seen_backwards < _FIRST_BACKWARDS:  # may wait for ranks that start later
             self._seen_backwards += 1
+            if self._seen_backwards == _FIRST_BACKWARDS:
+                self._look_for_untrained()
         else:
             self._backward_at = clock(), thread_time_ns()
+
+    def _look_for_untrained(self) -> None:
+        """Note in the run a module that records gradients, although nothing trains it."""
+        try:
+            found = self.models.untrained()
+        except Exception:  # a parameter without a size, or a list that changes meanwhile
+            return
+        if found is not None:
+            facts = self.run.facts
+            facts["torch_untrained"], facts["torch_untrained_share"] = found
 
     def backward_ends(self, *exc_info: Any) -> None:
         """Handle the end of autograd, also by an exception."""
