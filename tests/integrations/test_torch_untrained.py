@@ -47,8 +47,7 @@ def train(model, parameters, steps=6, late=False, teacher=None, by_hand=False):
         ("m = Both(); m.backbone.requires_grad_(False); train(m, m.head.parameters())", "None"),
         ("m = nn.Linear(8, 2); train(m, m.parameters(), teacher=nn.Linear(8, 2))", "Linear"),
         (
-            "m, t = nn.Linear(8, 2), nn.Linear(8, 2); t.requires_grad_(False); "
-            + "train(m, m.parameters(), teacher=t)",
+            "m, t = Both(), Both(); t.requires_grad_(False); train(m, m.parameters(), teacher=t)",
             "None",
         ),
         # The optimizer keeps copies of all parameters, as DeepSpeed's does.
