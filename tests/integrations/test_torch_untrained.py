@@ -41,6 +41,7 @@ def train(model, parameters, steps=6, late=False, teacher=None):
 
 EACH_IN_A_FORK = """
 import os, sys
+import torch._dynamo  # which a first step of an optimizer imports
 torch.set_num_threads(1)
 for call in {calls!r}:
     pid = os.fork()
