@@ -101,6 +101,22 @@ def test_s0_09_callers_of_tensor_item(folder: Path) -> None:
     assert "train.py:2(log)" in callers
 
 
+@pytest.mark.parametrize("run_by", ["fastprof run", "FASTPROF=1"])
+def test_a_program_that_fails_before_its_first_step_is_not_blamed_for_its_steps(
+    folder: Path, run_by: str
+) -> None:
+    program = "import fastprof\n\ndef train():\n    raise KeyError('x')\n\ntrain()\n"
+    (folder / "train.py").write_text(program)
+    if run_by == "fastprof run":
+        result = fastprof_run("train.py", cwd=folder)
+    else:
+        result = run_child(program, env={**ENV, "FASTPROF": "1"}, cwd=folder)
+    printed = " ".join((result.stdout + result.stderr).split())
+    assert "The program ended with KeyError before the end of its first step" in printed
+    assert "saw no step" not in printed
+    assert "Operators were not recorded" not in printed
+
+
 def test_s0_10_the_files_are_in_fastprof_out(folder: Path) -> None:
     result = fastprof_run("train.py", cwd=folder).check()
     out = folder / "fastprof_out/latest"

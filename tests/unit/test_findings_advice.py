@@ -892,3 +892,10 @@ def test_a_long_validation_is_a_finding(times: int, seconds: int, fires: bool) -
         assert rule.title == "Validation takes 42.9 % of the training's time"
         assert rule.evidence == ("It ran 4 times, 750 ms each; the steps between two take 1.00 s.",)
         assert rule.saving == ""
+
+
+def test_several_files_of_one_checkpoint_count_once() -> None:
+    phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, 4))
+    save = Node(torch_py("torch/serialization.py", "save"), 3, MS // 10)
+    made = replace(run(inside={"": [save]}), phases=phases)
+    assert found(made)["checkpoint-often"].evidence[0] == "Saved every 10 steps, 251 ms each."

@@ -19,7 +19,9 @@ from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
 from fastprof.cli.parsing import USAGE_ERROR, Options
 from fastprof.errors import BusyError, FastprofError
+from fastprof.session import current
 from fastprof.session.environment import switch
+from fastprof.session.run import Run
 
 
 class TargetError(FastprofError):
@@ -87,6 +89,11 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             endings.in_order = True
         except SystemExit as end:
             endings.in_order = end.code is None or end.code == 0
+            raise
+        except Exception as error:
+            run = current.running()
+            if isinstance(run, Run):
+                run.facts["ended_by"] = type(error).__name__
             raise
         finally:
             endings.stop()

@@ -317,6 +317,8 @@ class Run:
 
         If nothing is configured to receive the result, the report goes to ``sys.stderr``.
         """
+        if hasattr(sys, "last_value"):
+            self.facts["ended_by"] = type(sys.last_value).__name__
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
         prints = not has_reader and self._is_primary()

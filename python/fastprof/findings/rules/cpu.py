@@ -58,8 +58,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
         rule="cpu-contention",
         title="The training thread waits for a CPU for {share} of the step",
         evidence=(
-            f"It waits for a CPU for {span_text(ms, facts)}.",
-            _demand(used, cpus),
+            _demand(used, cpus) or f"It waits for a CPU for {span_text(ms, facts)}.",
             _threads(facts),
             "" if own or used is None or cpus is None
             else f"{others} have the CPUs, or a container has used up its CPU limit.",

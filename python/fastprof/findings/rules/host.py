@@ -73,8 +73,8 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     if not ms:
         return None
     calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
-    # The function that saves begins in a step, before the run's phase begins.
-    calls = max(calls, times)
+    # The run's phase counts several files of one checkpoint once.
+    calls = times if times and beside > ms / 2 else max(calls, times)
     if calls and calls * facts.counted < _FEW_SAVES:
         return None  # one at the end, for example: how often a longer run saves is unknown
     inside, stalled = while_idle(facts, ms - beside)

@@ -424,7 +424,8 @@ class OperatorWindows:
         if options is None:
             return
         if not self._windows:
-            if not self._lost and not self._skipped:
+            # The report itself says so if no step ended.
+            if not self._lost and not self._skipped and count:
                 # Without torch nothing is missing: no warning.
                 tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
                 tell(self._why_nothing(count))
@@ -445,11 +446,6 @@ class OperatorWindows:
         if schedule is None or (not self._saw_torch and first_of_cycle(schedule, 0) < count):
             return f"Operators were not recorded: torch was imported too late, in step {count}."
         first = schedule.skip_first + schedule.wait + schedule.warmup
-        if count == 0:
-            return (
-                "Operators were not recorded: no step ended. Steps end with an optimizer's "
-                "step() under fastprof run, or with fastprof.step()."
-            )
         return (
             f"Operators were not recorded: the run ended in step {count}, and the first window "
             f"begins with step {first} (skip_first {schedule.skip_first}, wait {schedule.wait}, "
