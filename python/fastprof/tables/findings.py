@@ -13,10 +13,10 @@ from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
-#: Findings on one screen, and lines for the first reason, the first fix and the other fixes; a
+#: Findings on one screen, and lines for the first reasons, the first fix and the other fixes; a
 #: longer first sentence is still shown whole.
 _ON_SCREEN = 3
-_WHY, _FIX, _OTHER_FIX = 2, 3, 1
+_WHY, _FIX, _OTHER_FIX = 3, 3, 1
 _WIDEST = 400
 #: A note about this share of a step is also on the screen.
 _LARGE = 0.25
@@ -36,7 +36,8 @@ def verdict_lines(report: Report, width: int) -> list[str]:
     for i, finding in enumerate(found.findings[:_ON_SCREEN], 1):
         lines += wrapped(_head(finding), width, f"{i}. ")
         if i == 1 and finding.evidence:
-            lines += whole_sentences(f"Why: {_line(finding.evidence[0])}", width, _WHY, "   ")
+            why = f"Why: {' '.join(map(_line, finding.evidence))}"
+            lines += whole_sentences(why, width, _WHY, "   ")
         if finding.fix:
             fix = f"Fix: {' '.join(map(_line, finding.fix))}"
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")

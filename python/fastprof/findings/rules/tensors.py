@@ -140,6 +140,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
         ),
         evidence=(
             f"{seen}: most only copy." if alone
+            else f"{seen}: conversions of dtypes." if facts.cpu_only
             else f"{seen}: moves between devices or dtypes.",
             callers(facts, "copies"),
         ),
