@@ -5,6 +5,7 @@ from __future__ import annotations
 import fastprof
 import pytest
 from fastprof.report import build_report
+from fastprof.tables.section import section_blocks
 
 
 def _tiny(value: int) -> int:
@@ -37,3 +38,14 @@ def test_calls_between_the_sections_do_not_enlarge_their_share() -> None:
     # Before 3.12 the hook's slower bytecode, which few steps do not measure, is still in it.
     assert raw["work"] < said <= true + 0.05
     assert raw["work"] + raw["(unaccounted)"] == pytest.approx(1)
+
+
+def test_the_view_of_a_section_says_which_time_is_without_the_cost() -> None:
+    with fastprof.Profiler(functions=True, gpu=False) as prof:
+        for _ in range(40):
+            with fastprof.profile_section("work"):
+                for value in range(4_000):
+                    _tiny(value)
+            prof.step()
+    [part] = section_blocks(prof.report(), "work")[0].parts
+    assert "% of it, fastprof's cost taken off." in part.text

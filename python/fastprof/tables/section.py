@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
-from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.tables.blocks import Block, Text
 from fastprof.tables.cells import duration, number, percent, short
 from fastprof.tables.report import FUNCTION_ROWS, functions
@@ -34,9 +34,11 @@ def section_blocks(report: Report, name: str) -> list[Block]:
 
 def _of_step(report: Report, name: str) -> str:
     """Return the row of the step table as the end of a sentence; empty without a row."""
+    without = any(row.name == OWN_COST for row in report.steps.rows)
     for step in report.steps.rows:
         if step.name == name:
-            return f"; {duration(step.mean_ms)} per step, {percent(step.share)} % of it"
+            cost = ", fastprof's cost taken off" if without else ""
+            return f"; {duration(step.mean_ms)} per step, {percent(step.share)} % of it{cost}"
     return ""
 
 
