@@ -40,7 +40,9 @@ optimizer = torch.optim.SGD(model.parameters(), 0.1)
 def decode(step):
     time.sleep(0.03 if rank == 1 and what == "late" else 0.01)
     if what == "hang" and rank == 1 and step == 60:
-        time.sleep(6)
+        until = time.monotonic() + 120
+        while not os.path.exists("told") and time.monotonic() < until:
+            time.sleep(0.1)
 
 class Slow(torch.autograd.Function):
     @staticmethod
@@ -148,12 +150,18 @@ def test_a_late_rank_is_told_while_the_job_runs(tmp_path, what, where):
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_told_with_where_it_stands(tmp_path):
-    told = [line for line in said_by(tmp_path, "hang", ranks=3) if "No step has ended" in line]
-    assert len(told) == 1
-    assert re.search(
-        r"Rank 1 \(host \S+\) stands in data, decode \(train\.py:\d+\), and 2 others wait\.",
-        told[0],
-    )
+    place = r"Rank 1 \(host \S+\) stands in data, decode \(train\.py:\d+\), and 2 others wait\."
+    told = 0
+    with start(tmp_path, "hang", ranks=3, steps=120) as job:
+        said = ""
+        for line in job.stdout:
+            said += line
+            if "No step has ended" in line and re.search(place, line):
+                told += 1
+                (tmp_path / "told").touch()  # the hang ends
+    assert job.returncode == 0, said[-4000:]
+    check(said, 3)
+    assert told == 1, said[-4000:]
 
 
 @pytest.mark.slow

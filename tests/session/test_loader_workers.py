@@ -29,7 +29,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 data = torch.utils.data
 
-LIMIT_S = 120
+# Against hanging only: a child imports torch once for each process that it starts.
+LIMIT_S = 300
 MS = 1_000_000
 
 

@@ -49,7 +49,7 @@ def decode(ms):
 began = time.monotonic()
 with Profiler(gpu=False) as prof:
     print("started", flush=True)
-    while time.monotonic() < began + seconds:
+    while time.monotonic() < began + seconds and not os.path.exists("finish"):
         own = 10.0 + (late_ms if rank == 1 else 0.0)
         with profile_section("data"):
             decode(own)
@@ -85,6 +85,22 @@ class Ranks:
         for process in self.processes:
             assert process.stdout.readline() == "started\n"
 
+    def wait_for(self, text):
+        """Read the output of rank 0 until a line contains ``text``; return what was read."""
+        hanging = threading.Timer(120 * time_scale(), self.processes[0].kill)
+        hanging.start()
+        read = ""
+        while text not in read:
+            line = self.processes[0].stdout.readline()
+            assert line, f"rank 0 ended without {text!r}: {read}"
+            read += line
+        hanging.cancel()
+        return read
+
+    def finish(self):
+        """Let the loops end."""
+        (self.folder / "finish").touch()
+
     def end(self):
         """Wait; return the output of each."""
         return [p.communicate(timeout=60 * time_scale())[0] for p in self.processes]
@@ -96,6 +112,20 @@ class Ranks:
         for process in self.processes:
             process.kill()
             process.wait()
+
+
+def wait_until_heard(folder, ranks):
+    """Wait until rank 0 has heard these ranks several times; return the folder of the job."""
+    beats = {rank: set() for rank in (0, *ranks)}
+    deadline = time.monotonic() + 60 * time_scale()
+    while min(map(len, beats.values())) < 4:
+        assert time.monotonic() < deadline, beats
+        time.sleep(0.05)
+        for rank, seen in beats.items():
+            seen.update(
+                decode(file.read_bytes()).beat for file in folder.glob(f"meet/*/window-{rank}")
+            )
+    return next(folder.glob("meet/*/window-0")).parent
 
 
 @pytest.mark.slow
@@ -212,28 +242,30 @@ def test_functions_of_a_delay_leave_out_the_steps_before_it():
 
 @pytest.mark.slow
 def test_a_killed_rank_is_told_and_the_others_go_on(tmp_path):
-    with Ranks(tmp_path, 3, 8, 0.0) as ranks:
-        time.sleep(2)
+    with Ranks(tmp_path, 3, 300, 0.0) as ranks:
+        wait_until_heard(tmp_path, [2])
         ranks.processes[2].send_signal(signal.SIGKILL)
+        read = ranks.wait_for("silent")
+        ranks.finish()
         said = ranks.end()
     assert [p.returncode for p in ranks.processes] == [0, 0, -9], said
-    (line,) = [line for line in said[0].splitlines() if "silent" in line]
+    (line,) = [line for line in (read + said[0]).splitlines() if "silent" in line]
     assert line.startswith("Rank 2 ")
     assert re.search(r"last seen in (data|barrier), (decode|code outside of functions) ", line)
 
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_told_as_silent_and_heard_again(tmp_path):
-    with Ranks(tmp_path, 2, 10, 0.0) as ranks:
-        time.sleep(2)
+    with Ranks(tmp_path, 2, 300, 0.0) as ranks:
+        wait_until_heard(tmp_path, [1])
         ranks.processes[1].send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        silent = ranks.wait_for("has been silent for")
         ranks.processes[1].send_signal(signal.SIGCONT)
+        ranks.wait_for("is heard again.")
+        ranks.finish()
         said = ranks.end()
     assert [p.returncode for p in ranks.processes] == [0, 0], said
-    assert "Rank 1 (host " in said[0]
-    assert "has been silent for" in said[0]
-    assert "is heard again." in said[0]
+    assert "Rank 1 (host " in silent
 
 
 @pytest.mark.slow
@@ -249,7 +281,7 @@ def test_without_rank_0_the_others_go_on(tmp_path):
 @pytest.mark.slow
 def test_a_directory_that_goes_is_told_once_and_the_ranks_go_on(tmp_path):
     with Ranks(tmp_path, 2, 5, 0.0) as ranks:
-        time.sleep(2)
+        wait_until_heard(tmp_path, [1])
         shutil.rmtree(tmp_path / "meet")
         said = ranks.end()
     assert [p.returncode for p in ranks.processes] == [0, 0], said
@@ -260,10 +292,7 @@ def test_a_directory_that_goes_is_told_once_and_the_ranks_go_on(tmp_path):
 @pytest.mark.slow
 def test_hostile_files_are_ignored_and_said_once(tmp_path):
     with Ranks(tmp_path, 2, 5, 0.0) as ranks:
-        deadline = time.monotonic() + 20
-        while not list(tmp_path.glob("meet/*/window-1")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        (folder,) = (tmp_path / "meet").iterdir()
+        folder = wait_until_heard(tmp_path, [1])
         for key in ("window-1", "request", "detail-1"):
             for _ in range(20):
                 (folder / key).write_bytes(os.urandom(3000))

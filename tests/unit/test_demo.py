@@ -71,14 +71,20 @@ def test_torch_network_learns() -> None:
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
 
 
-def test_demo_prints_the_report_and_the_metric_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run_demo(["--backend", "pure", "--steps", "60"]) == 0
+def test_demo_prints_the_report_and_the_metric_lines(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "demo.fprof"
+    assert demo.run_demo(["--backend", "pure", "--steps", "60", "--save", str(path)]) == 0
     out, err = capsys.readouterr()
     assert "60 steps, loss " in out
     first, last = map(float, re.findall(r"loss (\d+\.\d+) -> (\d+\.\d+)", out)[0])
     assert last < first
-    for section in ("data", "forward", "backward", "optimizer"):
-        assert re.search(rf"\b{section}\b", out), section
+    # The text leaves out sections with almost no time, and on a busy machine two of the four are.
+    rows = {row.name for row in fastprof.load(path).steps.rows}
+    assert {"data", "forward", "backward", "optimizer"} <= rows
+    for section in ("forward", "backward"):
+        assert re.search(rf"^{section} +\d", out, re.M), section
     for phase in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"^profile/train/dl_main/time_{phase}_ms: \d+\.\d\d$", out, re.M), phase
     assert "step 60: loss" in err
