@@ -7,11 +7,15 @@ Needs a C compiler ($CC, or cc) and the interpreter's headers; nothing else.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -47,6 +51,7 @@ def compile_c(
     sources: Iterable[Path], target: Path, options: Iterable[str] = (), shared: bool = True
 ) -> Path:
     """Compile C files into one library or program; a failure shows the compiler's messages."""
+    options = list(options)
     sanitizer = SANITIZERS[os.environ.get("FASTPROF_SANITIZE", "")]
     command = [
         *shlex.split(os.environ.get("CC", "cc")),
@@ -56,7 +61,8 @@ def compile_c(
         "-O1",
         *WARNINGS,
         *sanitizer,
-        *(["-shared", "-fPIC", "-fvisibility=hidden"] if shared else []),
+        *(["-fPIC", "-fvisibility=hidden"] if shared else []),
+        *(["-shared"] if shared and "-c" not in options else []),
         "-I",
         str(SOURCES),
         *map(str, sources),
@@ -79,10 +85,22 @@ def missing_in(release: int) -> list[str]:
     return [name for name, since in SINCE.items() if release < since]
 
 
+@functools.cache
+def cupti_objects() -> list[Path]:
+    """Compile the fake libcupti's files: once for all its variants."""
+    folder = Path(tempfile.mkdtemp(prefix="fastprof-fake-cupti-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return [compile_c([path], folder / f"{path.stem}.o", ["-c"]) for path in CUPTI]
+
+
 def build_cupti(directory: Path, without: Iterable[str] = ()) -> Path:
     """Build the fake libcupti, without exporting the functions in ``without``."""
-    hidden = [f"-D{name}=hidden_{name}" for name in without]
-    return compile_c(CUPTI, directory / "libcupti.so", hidden)
+    options = []
+    if names := "".join(f"{name};" for name in without):
+        script = directory / "hidden"
+        script.write_text(f"{{ local: {names} }};\n", encoding="utf-8")
+        options = [f"-Wl,--version-script={script}"]
+    return compile_c(cupti_objects(), directory / "libcupti.so", options)
 
 
 def build_cuda(directory: Path) -> Path:
