@@ -425,7 +425,8 @@ def test_the_example_runs(tmp_path) -> None:
     command = [sys.executable, "-W", "ignore", str(script)]
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
     assert "29 steps of " in out
-    for name in ("data", "forward", "backward", "optimizer"):
+    # The text leaves out sections with almost no time, which the others may be on a busy machine.
+    for name in ("forward", "backward"):
         assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
 
 
