@@ -118,11 +118,11 @@ def busy(i):
 with fastprof.Profiler(functions="auto") as prof:
     threads = [threading.Thread(target=busy, args=(i,)) for i in range(3)]
     for t in threads: t.start()
-    for i in range(30):
+    for i in range(12):
         pid = os.fork()
         if pid == 0:
             # Functions in some children only: each of these measures the hook's cost anew.
-            with fastprof.Profiler(functions=i % 10 == 0) as own:
+            with fastprof.Profiler(functions=i % 6 == 0) as own:
                 steps(2, own)
             report = own.report()
             report.save(f"child-{os.getpid()}.fprof")
