@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from typing import TextIO
 
 _NARROWEST = 40
@@ -13,6 +11,11 @@ def on_lines(line: str, stream: TextIO | None) -> str:
     """Return a message as ``stream`` shows it: wrapped at words in a terminal, else one line."""
     if stream is None or not stream.isatty():
         return line
+    # Imported here, so that they are no part of a process that only profiles a program: what
+    # the program itself imports has rows.
+    import shutil
+    import textwrap
+
     width = max(_NARROWEST, shutil.get_terminal_size().columns)
     # A path stays whole, to be copied.
     return textwrap.fill(
