@@ -259,6 +259,8 @@ def test_s3_19_doctor_tells_what_there_is_and_how_to_enable() -> None:
         "recorded" if backend == "monitoring" else "not recorded"
     )
     assert rows["threads"].startswith("recorded: ")
+    # Before 3.12 a profile function slows all bytecode.
+    assert ("bias" in rows) == (sys.version_info < (3, 12))
     assert "FASTPROF=1" in rows["switch"]
     assert "fastprof run" in rows["switch"]
     assert {"torch", "rich", "gpu", "clock", "other"} <= set(rows)
@@ -282,6 +284,33 @@ def test_s3_19_doctor_is_right_about_constructors_and_threads(backend: str) -> N
     assert ("type" in kinds) == doctor.constructors(backend).startswith("recorded")
     everything = doctor.threads(backend).startswith("recorded: all")
     assert ("in_a_thread" in names) == everything == (backend == "monitoring")
+
+
+def test_doctor_is_right_about_threads_that_run_already(backend: str) -> None:
+    begun, go, finished = (threading.Event() for _ in range(3))
+
+    def in_a_thread() -> None:
+        finished.set()
+
+    def waits() -> None:
+        begun.set()
+        assert go.wait(30)
+        in_a_thread()
+
+    def run() -> None:
+        go.set()
+        assert finished.wait(30)
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    assert begun.wait(30)
+    names = {key.name for key in record(run, backend).keys}
+    thread.join(30)
+    said = doctor.threads(backend)
+    assert said.startswith(
+        ("recorded: all", "recorded: those that run at the start", "recorded: the")
+    )
+    assert ("in_a_thread" in names) == ("not others that run already" not in said)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from fastprof.cli.parsing import Parser
 from fastprof.tables.layout import width_of, wrapped
 
 _BIAS = (
-    "Python 3.11 runs every bytecode slower while a profile hook is active; a run with steps "
+    "this Python runs every bytecode slower while a profile hook is active; a run with steps "
     "measures that and corrects its times, other runs show too much time in pure Python code"
 )
 _GIL = {
-    True: "on: another extension or PYTHON_GIL=1 has enabled it; threads run one at a time",
+    True: "on: another extension, PYTHON_GIL=1 or -X gil=1 has enabled it; threads run one at a "
+    "time",
     False: "off: threads are recorded while they run at the same time",
 }
 _CLOCKS = {
@@ -110,7 +111,8 @@ def _recorder() -> list[tuple[str, str]]:
         python = f"{cost.python.inside_ns + cost.python.outside_ns:.0f} ns per Python call"
         c = f"{cost.c.inside_ns + cost.c.outside_ns:.0f} ns per C call"
         rows.append(("hook cost", f"{python}, {c}; reports subtract it"))
-    if sys.version_info[:2] == (3, 11):
+    # 3.12 builds this hook on sys.monitoring, which changes only the calls.
+    if sys.version_info < (3, 12):
         rows.append(("bias", _BIAS))
     return [*rows, *_tools()]
 
@@ -129,11 +131,12 @@ def threads(backend: str) -> str:
     """Return which threads are recorded."""
     if backend == "monitoring":
         return "recorded: all of the main interpreter; those of subinterpreters are not"
-    at_start = (
-        "those that run at the start without a profile function"
-        if sys.version_info < (3, 14)
-        else "those that run at the start, if none of them has a profile function"
-    )
+    if sys.version_info >= (3, 14):
+        at_start = "those that run at the start, if none of them has a profile function"
+    elif sysconfig.get_config_var("Py_GIL_DISABLED"):
+        at_start = "the one that starts the recording, not others that run already"
+    else:
+        at_start = "those that run at the start without a profile function"
     return (
         f"recorded: {at_start}, and those that the module threading starts later; other threads "
         "that start later are not, because PyEval_SetProfile is set in each thread; those of "
