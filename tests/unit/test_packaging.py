@@ -43,6 +43,8 @@ def test_the_metadata_name_every_python_that_has_a_wheel():
     # cibuildwheel builds these for 3.14 and later; 3.13's were experimental.
     assert any(fnmatch.fnmatchcase("cp314t-manylinux_x86_64", s) for s in selectors)
     assert any(fnmatch.fnmatchcase("cp315t-musllinux_x86_64", s) for s in selectors)
+    threads = "Programming Language :: Python :: Free Threading :: "
+    assert any(c.startswith(threads) for c in data["project"]["classifiers"])
 
 
 def installed() -> importlib.metadata.Distribution:
