@@ -241,6 +241,13 @@ def test_what_recording_costs_is_no_change_of_the_program(monkeypatch):
     faster = run(normal(5.0, N, 3))
     costs[id(faster.snapshot)] = 0.5
     assert pair_of(before, faster).step.verdict == "faster"
+    # Several runs per side have the same allowance.
+    sides = [[run(normal(ms, N, seed)) for seed in range(3)] for ms in (15.0, 10.5, 5.0)]
+    costs |= {id(r.snapshot): cost for side, cost in zip(sides, (5.0, 0.5, 0.5)) for r in side}
+    step = pair_of(*sides[:2]).step
+    assert (step.verdict, step.margin_ms) == ("no significant change", 4.5)
+    assert "recording takes 5.00 ms before, 0.500 ms after" in step.reason
+    assert pair_of(sides[0], sides[2]).step.verdict == "faster"
 
 
 def test_ranks_of_a_job_are_one_run_and_a_run_is_named_once(tmp_path):

@@ -10,6 +10,7 @@ from fastprof.comparison.build import compare_runs, open_sides
 from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import outcome
 from fastprof.comparison.expressions import Literal, Name, Operation, parse
+from fastprof.comparison.runs import Run
 from fastprof.errors import CheckError, ConditionError
 from fastprof.export.pstats_ import stats_dict
 from fastprof.report.from_stats import report_from_stats
@@ -130,7 +131,8 @@ def test_whatever_can_be_read_has_a_value_or_a_clear_error(report, text):
         "step<11ms", "step>10ms", "step==10.1ms", "p50(step)==10ms", "max(step)==20ms",
         "p99(step)<=2*p50(step)", "count(step)==100", "steps==100", "total(step)==1.01s",
         "data<20%", "data>19%", "data==2ms", "share(data)<20%", "data_loading==2ms",
-        "data+forward<9.5ms", "(data+forward)/step>0.88", "count(forward)==100",
+        "data+forward<9.5ms", "(data+forward)/step>0.88", "count(forward)>0.95",
+        "count(forward)<=1",
         "mean(forward)==7ms", "p95(forward)<8ms", "max(forward)==7ms", "forward-data==5ms",
         "section(data)<2.1ms", "total(data)==200ms", "self(data)<2ms", "work<1ms", "self(work)<1ms",
         "count(work)<1", "total(work)==100ms", "mean(work)==10ms", "share(work)<10%",
@@ -180,6 +182,12 @@ def test_conditions_that_mean_nothing(report, text, what):
     assert what in str(caught.value)
 
 
+def test_the_text_of_a_condition_keeps_its_brackets(report):
+    (row,) = examine(report, "(data+forward)/(step-1ms) > 50%*(2-1)")
+    assert row.text.startswith("(data + forward) / (step - 1ms) is 0.98")
+    assert "50% * (2 - 1) is 0.500" in row.text
+
+
 def test_check_needs_a_condition(report):
     with pytest.raises(ConditionError, match="no condition"):
         fastprof.check(report)
@@ -221,11 +229,44 @@ def sides():
         ("count(forward)>+0", False),
         ("step>5ms", True),
         ("p99(step)>1.5*p50(step)", False),
-        ("data<10%", True),
+        ("share(data)<10%", True),
+        ("data/step<10%", True),
+        ("count(forward)>0.9", True),
     ],
 )
 def test_a_condition_is_met_if_the_change_is_beyond_the_limit_and_real(sides, text, met):
     assert decide(text, *sides).met is met
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("step>3%", "write step>+3% for a change"),
+        ("forward>=3%", "share(forward)>=3% for its part of a step"),
+        ("throughput<5%", "write throughput<-5% for a change"),
+        ("data>5%", "write data>+5% for a change, or share(data)>5% for its part of a step"),
+        ("self(work)<=5%", "write self(work)<=-5% for a change"),
+        ("'data'>5%", "write 'data'>+5% for a change, or share('data')>5% for its part of a step"),
+    ],
+)  # fmt: skip
+def test_a_percentage_without_a_sign_is_not_read_as_a_share(sides, text, remedy):
+    """``step>3%`` was met by every run: a step takes 100 % of a step."""
+    with pytest.raises(ConditionError) as caught:
+        decide(text, *sides)
+    assert str(caught.value).endswith(remedy)
+
+
+def test_what_recording_costs_is_no_change_of_a_median_either(monkeypatch):
+    before, after = run(normal(15.0, N, 1)), run(normal(10.5, N, 2))
+    costs = {id(before.snapshot): 5.0, id(after.snapshot): 0.5}
+    told = property(lambda of: {"step": costs.get(id(of.report.snapshot), 0.5)})
+    monkeypatch.setattr(Run, "recording_ms", told, raising=False)
+    assert decide("p50(step)<-3%", before, after).met is False
+    many = [run(normal(10.5, N, seed)) for seed in (3, 4, 5)]
+    sides = [run(normal(15.0, N, seed)) for seed in (6, 7, 8)]
+    costs |= {id(report.snapshot): 5.0 for report in sides}
+    assert decide("p50(step)<-3%", sides, many).met is False
+    assert decide("step<-3%", sides, many).met is False
 
 
 def test_a_change_beyond_the_limit_that_may_be_chance_does_not_fail():

@@ -24,6 +24,7 @@ from fastprof.comparison.runs import (
     Source,
     as_pstats_sees_it,
     open_run,
+    recording_ms,
     whole,
 )
 from fastprof.comparison.settings import settings
@@ -222,9 +223,9 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
                 effects.append(_one_sided(shown, before, after, a, b))
             continue
         x, y = ([s for s in side if s is not None] for side in (a, b))
+        cost = recording_ms(before, aliases), recording_ms(after, aliases)
         if single:
             lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
-            cost = (_cost(before[0], aliases), _cost(after[0], aliases))
             effect = effect_of_steps(
                 shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms,
                 recording_ms=cost, rows=len(names),
@@ -232,7 +233,7 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
             effects.append(_doubted(effect, before[0], after[0]))
         else:
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
-            effect = effect_of_runs(shown, kind, *means, level=level)
+            effect = effect_of_runs(shown, kind, *means, level=level, recording_ms=cost)
             if ranks and effect.p is not None:
                 effect = replace(effect, p=None, verdict=NOT_TESTED, reason=_RANKS)
             effects.append(effect)
@@ -246,10 +247,6 @@ _RANKS = "several files are ranks of one job, which is one run"
 def _ranks_of_one_job(side: _Side) -> bool:
     jobs = [run.job for run in side]
     return len(side) > 1 and None not in jobs and len(set(jobs)) < len(side)
-
-
-def _cost(run: Run, names: Iterable[str]) -> float:
-    return next((run.recording_ms[name] for name in names if name in run.recording_ms), 0.0)
 
 
 def _one_sided(
@@ -333,11 +330,7 @@ class _Tables:
         p_values: list[tuple[int, float, float]] = []
         for found in self._functions:
             row = self._row(
-                i,
-                found,
-                lambda f: f.qualname or f.name,
-                _function_place,
-                _function_figures,
+                i, found, lambda f: f.qualname or f.name, _function_place, _function_figures
             )
             if row is None:
                 continue
@@ -384,7 +377,6 @@ class _Tables:
             i,
             [{s.name: s for s in run.report.sections} for run in self._runs],
             lambda name: ALIASES.get(name, name),
-            lambda s: s.name,
             lambda s, scale: {
                 "total_ms": _times(s.total_ms, scale),
                 "self_ms": _times(s.self_ms, scale),
@@ -409,7 +401,6 @@ class _Tables:
             i,
             tables,
             lambda name: name,
-            None,
             lambda k, scale: {
                 "total_ms": k[0] * scale,
                 "count": k[1] * scale,
@@ -427,7 +418,6 @@ class _Tables:
                 for run in self._runs
             ],
             lambda name: name,
-            None,
             lambda found, _: self._loader_figures(*found),
         )
 
@@ -449,7 +439,6 @@ class _Tables:
         i: int,
         tables: Sequence[Mapping[str, Any]],
         alias: Callable[[str], str],
-        name_of: Callable[[Any], str] | None,
         figures: Callable[[Any, float], _Figures],
     ) -> tuple[Row, ...]:
         names = dict.fromkeys(
@@ -509,17 +498,9 @@ def _mean_figures(rows: Sequence[_Figures], runs: int) -> dict[str, float | None
 
 
 _PER_ENTRY = frozenset(
-    {
-        "mean_ms",
-        "p99_ms",
-        "mean_us",
-        "per_call_ms",
-        "data_ms",
-        "batch_wait_ms",
-        "blocked_share",
-        "load_ms",
-    }
-)
+    {"mean_ms", "p99_ms", "mean_us", "per_call_ms", "data_ms", "batch_wait_ms", "blocked_share",
+     "load_ms"}
+)  # fmt: skip
 
 
 def _times(value: float | None, scale: float) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.comparison.expressions import (
     BYTES,
+    COMPARE,
     NUMBER,
     SHARE,
     TIME,
@@ -22,15 +22,6 @@ from fastprof.comparison.figures import Figure, figure, span_ms
 from fastprof.comparison.runs import Run, Source, open_run
 from fastprof.errors import CheckError, ConditionError
 from fastprof.report.figures import counted, duration, size, with_percent
-
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-}
-
 
 #: Figures with a smaller relative difference could look the same with three digits.
 _CLOSE = 0.02
@@ -100,7 +91,7 @@ def holds(runs: Sequence[Run], condition: Condition) -> Checked:
     text = f"{_text(condition.left)} is {write(a, kind)}"
     if not isinstance(condition.right, Literal):
         text += f", {_text(condition.right)} is {write(b, kind)}"
-    return Checked(condition.text, _COMPARE[condition.operator](a, b), text)
+    return Checked(condition.text, COMPARE[condition.operator](a, b), text)
 
 
 def show(value: float, kind: str) -> str:
@@ -134,7 +125,12 @@ def _called(kind: str) -> str:
 def _text(node: Node) -> str:
     if isinstance(node, (Literal, Name)):
         return node.text
-    return f"{_text(node.left)} {node.operator} {_text(node.right)}"
+    left, right = _text(node.left), _text(node.right)
+    if node.operator in "*/" and isinstance(node.left, Operation) and node.left.operator in "+-":
+        left = f"({left})"
+    if isinstance(node.right, Operation) and (node.operator in "-*/"):
+        right = f"({right})"
+    return f"{left} {node.operator} {right}"
 
 
 def _value(runs: Sequence[Run], node: Node) -> Figure:

@@ -14,11 +14,13 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fastprof.comparison.check import holds, show
 from fastprof.comparison.expressions import (
     BYTES,
+    COMPARE,
     NUMBER,
     POINTS,
     RELATIVE,
@@ -30,7 +32,7 @@ from fastprof.comparison.expressions import (
 )
 from fastprof.comparison.figures import figure
 from fastprof.comparison.model import Effect, Pair
-from fastprof.comparison.runs import STEP, Run
+from fastprof.comparison.runs import STEP, Run, recording_ms
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import welch
@@ -77,6 +79,7 @@ def outcome(
         ConditionError: (a ValueError) it needs data that was not recorded, or has a wrong unit.
     """
     if not condition.is_change:
+        _refuse_unsigned_percentage(condition, after[0])
         checked = holds(after, condition)
         return Outcome(condition.text, checked.holds, f"after: {checked.text}")
     name, limit = condition.left, condition.right
@@ -84,12 +87,7 @@ def outcome(
         raise ConditionError(f"{condition.text!a}: expected a name on the left of the change")
     moved = _moved(name, before, after, pair, level=level, noise=noise)
     change, shown = _change(condition, moved, limit)
-    beyond = {
-        "<": change < limit.value,
-        "<=": change <= limit.value,
-        ">": change > limit.value,
-        ">=": change >= limit.value,
-    }[condition.operator]
+    beyond = COMPARE[condition.operator](change, limit.value)
     text = (
         f"{name.text} {show(moved.before, moved.kind)} -> {show(moved.after, moved.kind)} "
         f"({shown}); {moved.why}"
@@ -99,6 +97,21 @@ def outcome(
     if not moved.decided:
         return Outcome(condition.text, None, text)
     return Outcome(condition.text, moved.real is not False, text)
+
+
+def _refuse_unsigned_percentage(condition: Condition, run: Run) -> None:
+    """Raise for ``step>3%``: who leaves out the sign means a change, and would test a share."""
+    name, limit = condition.left, condition.right
+    if not (isinstance(name, Name) and isinstance(limit, Literal) and limit.kind == SHARE):
+        return
+    if figure(run, name)[1] == SHARE:
+        return
+    left, op, right = (part.strip() for part in condition.text.rpartition(condition.operator))
+    remedy = f"write {left}{op}{'-' if '<' in op else '+'}{right} for a change"
+    with suppress(ConditionError):
+        if not name.function and figure(run, Name("share", name.name)):
+            remedy += f", or share({left}){op}{right} for its part of a step"
+    raise ConditionError(f"{condition.text!a} has a percentage without a sign: {remedy}")
 
 
 def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float, str]:
@@ -129,15 +142,20 @@ def _moved(
         return _of_effect(effect)
     if name.name == "throughput" and name.function in ("", "mean") and pair.step is not None:
         return _throughput(pair, pair.step)
-    if len(before) == len(after) == 1 and name.function in _QUANTILES:
-        tested = _of_quantile(name, before[0], after[0], level=level, noise=noise)
-        if tested is not None:
-            return tested
+    margin = 0.0
+    if name.function in _QUANTILES:
+        section = f"section {name.name}", f"section {ALIASES.get(name.name, name.name)}"
+        keys = (STEP,) if name.name == "step" else section
+        margin = abs(recording_ms(after, keys) - recording_ms(before, keys))
+        if len(before) == len(after) == 1:
+            tested = _of_quantile(name, keys, before[0], after[0], level, noise, margin)
+            if tested is not None:
+                return tested
     sides = [[figure(run, name) for run in side] for side in (before, after)]
     kind = sides[0][0][1]
     x, y = ([value for value, _ in side] for side in sides)
     middles = (sum(x) / len(x), sum(y) / len(y))
-    found = welch(x, y, level=level)
+    found = welch(x, y, level=level, margin=margin)
     if found is None:
         return _Moved(*middles, kind, None, True, "not tested, the figures themselves decide")
     real = found.p <= 1 - level
@@ -185,14 +203,10 @@ def _of_effect(effect: Effect) -> _Moved:
 
 
 def _of_quantile(
-    name: Name, before: Run, after: Run, *, level: float, noise: float
-) -> _Moved | None:
+    name: Name, keys: Sequence[str], before: Run, after: Run, level: float, noise: float,
+    recording: float,
+) -> _Moved | None:  # fmt: skip
     """Return a quantile of the step or of a top-level section; None: the name is neither."""
-    keys = (
-        (STEP,)
-        if name.name == "step"
-        else (f"section {name.name}", f"section {ALIASES.get(name.name, name.name)}")
-    )
     series = [next((r.series[k] for k in keys if k in r.series), None) for r in (before, after)]
     intervals = []
     for row in series:
@@ -209,7 +223,7 @@ def _of_quantile(
         return _Moved(*values, TIME, None, False, "not tested: see the notes of the comparison")
     if found.low is None or found.high is None:
         return _Moved(*values, TIME, None, False, "too few steps for this quantile")
-    margin = noise * values[0] + max(before.lost_ms, after.lost_ms)
+    margin = noise * values[0] + max(before.lost_ms, after.lost_ms) + recording
     real = found.low > margin or found.high < -margin
     why = f"{chosen_percent(level)} interval {signed(found.low)} to {signed(found.high)} ms"
     return _Moved(*values, TIME, real, True, why)

@@ -19,7 +19,9 @@ Nothing is evaluated by Python, and both length and depth are bounded.
 from __future__ import annotations
 
 import math
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastprof.errors import ConditionError
@@ -29,6 +31,13 @@ TIME, SHARE, BYTES, NUMBER = "time", "share", "bytes", "number"
 #: For changes only: percent of the value before, and percentage points.
 RELATIVE, POINTS = "relative", "points"
 
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
 _UNITS = {
     "%": (SHARE, 0.01),
     "ns": (TIME, 1e-6),
@@ -165,9 +174,9 @@ class _Parser:
 
     def condition(self) -> Condition:
         left = self._sum()
-        if self._peek() not in ("<", "<=", ">", ">=", "=="):
+        if self._peek() not in COMPARE:
             raise self._error("expected one of < <= > >= ==")
-        operator = self._next()
+        compared = self._next()
         right: Node
         is_change = self._changes and isinstance(left, Name) and self._peek() in ("+", "-")
         if is_change:
@@ -177,7 +186,7 @@ class _Parser:
             size = self._literal()
             kind = RELATIVE if size.kind == SHARE else size.kind
             right = Literal(sign * size.value, kind, ("-" if sign < 0 else "+") + size.text)
-            if operator == "==":
+            if compared == "==":
                 raise self._error("a change is compared with < or >, not with ==", 0)
         else:
             right = self._sum()
@@ -185,7 +194,7 @@ class _Parser:
                 raise self._error("points are for changes only (as in gpu_util<-5points)", 0)
         if self._peek() != "end":
             raise self._error("expected nothing more")
-        return Condition(self._text.strip(), operator, left, right, is_change)
+        return Condition(self._text.strip(), compared, left, right, is_change)
 
     def _sum(self) -> Node:
         self._depth += 1

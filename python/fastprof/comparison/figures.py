@@ -8,8 +8,8 @@
 ``memory``              peak of reserved GPU memory; ``memory_share``: of all there is
 ``overhead``            fastprof's own part of the wall time
 ``steps``, ``wall``     number of measured steps; recorded time
-a section's name        time per step; ``share``: of a step; ``count``: entries in all;
-                        ``mean`` ``p50`` ``p95`` ``p99`` ``min`` ``max``: of single entries
+a section's name        time per step; ``share``: of a step; ``count``: entries per
+                        step; ``mean`` ``p50`` ``p95`` ``p99`` ``min`` ``max``: of one entry
 a function's name       cumulative time per step; ``self``; ``count``: calls per step
 a kernel's name         time per step; ``count``: launches per step; ``mean``: of one
 ======================  ==================================================================
@@ -142,7 +142,7 @@ def _section(run: Run, name: str, function: str) -> _Found:
         value = _per_step(run, row.total_ms)
         return (None if value is None else value / span_ms(run)), SHARE
     if function == "count":
-        return float(row.count), NUMBER
+        return _per_step(run, row.count), NUMBER
     return getattr(row, f"{function}_ms"), TIME
 
 
@@ -151,7 +151,7 @@ def _per_step(run: Run, value: float | None) -> float | None:
 
 
 def _function(run: Run, name: str, function: str) -> _Found:
-    rows = _functions_called(run.functions, name)
+    rows = _functions_called(run.report.functions, name)
     if not rows:
         return None
     if len(rows) > 1:

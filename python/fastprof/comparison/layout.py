@@ -197,7 +197,7 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
         ("change", lambda e: change(e.change)),
         ("seen from", lambda e: with_percent(e.detectable)),
         ("p", lambda e: p_text(e.p_adjusted)),
-        ("median", lambda e: _median(e)),
+        ("median", _median),
         ("verdict", lambda e: e.verdict),
     ]
     if not any(e.median for e in pair.effects):

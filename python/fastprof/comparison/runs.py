@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.comparison.stats.significance import Series
@@ -15,7 +15,6 @@ from fastprof.names import file_name
 from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
-from fastprof.report.rows import FunctionRow
 from fastprof.report.run_phases import ALL, steps_in
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
@@ -181,11 +180,6 @@ class Run:
         """Whether other programs took enough of the machine to affect the steps."""
         return (self.interrupted or 0.0) > _BUSY
 
-    @property
-    def functions(self) -> tuple[FunctionRow, ...]:
-        """The functions of all threads."""
-        return self.report.functions
-
     @Lazy
     def without_waits(self) -> Functions:
         """The functions of all threads, with waits of the training thread only."""
@@ -223,6 +217,12 @@ class Run:
     def gpu_util(self) -> float | None:
         """Part of the time in which the GPUs were busy, or None."""
         return None if self.report.gpu is None else self.report.gpu.utilization
+
+
+def recording_ms(side: Sequence[Run], names: Iterable[str]) -> float:
+    """Return what recording costs per step in a row of :attr:`Run.series`: the mean of a side."""
+    named = [next((n for n in names if n in run.recording_ms), "") for run in side]
+    return sum(r.recording_ms.get(n, 0.0) for r, n in zip(side, named, strict=True)) / len(side)
 
 
 def _ms(column: Sequence[int]) -> list[float]:

@@ -36,18 +36,8 @@ _META: Mapping[str, tuple[str, str]] = {
     "command": ("command line", ""),
 }
 _NEVER = frozenset(
-    {
-        "pid",
-        "job",
-        "rank",
-        "fell_back",
-        "imports_folded",
-        "new_threads_lost",
-        "ended_threads",
-        "started_unix_ns",
-    }
-)  # fmt: skip
-
+    {"pid", "job", "rank", "fell_back", "imports_folded", "new_threads_lost", "ended_threads"}
+)
 
 #: What the other side has instead of a missing value.
 _MISSING = {"file": ".fprof"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastprof.comparison.stats.blocks import Blocks, block_means, variance_of_mean
 from fastprof.report.student import critical
@@ -37,11 +37,7 @@ def quantile(values: Sequence[float], q: float, blocks: Blocks, level: float) ->
     if min(q, 1 - q) * n < _BEYOND * blocks.length or not blocks.enough:
         return Interval(estimate, None, None)
     means = block_means([float(v <= estimate) for v in values], blocks.length)
-    # The correction is for the values' own dependence; ones and zeros do not depend more.
-    variance = max(
-        variance_of_mean(means, replace(blocks, correction=max(1.0, blocks.correction))),
-        q * (1 - q) / n,
-    )
+    variance = max(variance_of_mean(means, blocks), q * (1 - q) / n)
     reach = critical(level, n / blocks.length - 1) * math.sqrt(variance)
     if q - reach < 0 or q + reach > 1:
         return Interval(estimate, None, None)

@@ -76,13 +76,12 @@ def effect_of_steps(
         rows: number of rows that are tested together.
         draws: draws of the bootstrap; None: as many as needed.
     """
-    margin = noise * (math.fsum(before.values) / len(before.values) if before.values else 0.0)
-    margin += lost_ms + abs(recording_ms[1] - recording_ms[0])
     steps = (len(before.values), len(after.values))
     fact = Effect(
         name, kind, steps, *_means(before.values, after.values),
         left_out=(before.left_out, after.left_out),
     )  # fmt: skip
+    margin = noise * (fact.before_ms or 0.0) + lost_ms + abs(recording_ms[1] - recording_ms[0])
     if min(steps) < FEWEST_STEPS:
         return _untested(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
     a, b = blocks_of(before.values), blocks_of(after.values)
@@ -110,12 +109,8 @@ def effect_of_steps(
         for series, blocks in ((before, a), (after, b))
     ]
     moved = quantiles.difference(*middles)
-    tested = _tested(fact, found, margin)
-    if abs(recording_ms[1] - recording_ms[0]) > _MUCH * margin:
-        here, there = (duration(ms) for ms in recording_ms)
-        tested = replace(tested, reason=f"recording takes {here} before, {there} after")
     return replace(
-        tested,
+        _tested(fact, found, margin, recording_ms),
         blocks=(a.length, b.length),
         median=MedianChange(
             middles[0].estimate, middles[1].estimate, moved.estimate, moved.low, moved.high
@@ -124,22 +119,31 @@ def effect_of_steps(
 
 
 def effect_of_runs(
-    name: str, kind: str, before: Sequence[float], after: Sequence[float], *, level: float
+    name: str,
+    kind: str,
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    level: float,
+    recording_ms: tuple[float, float] = (0.0, 0.0),
 ) -> Effect:
     """Return the change of a time per step between several runs per side, from their means."""
     fact = Effect(name, kind, (len(before), len(after)), *_means(before, after))
-    found = welch(before, after, level=level)
+    margin = abs(recording_ms[1] - recording_ms[0])
+    found = welch(before, after, level=level, margin=margin)
     if found is None:
         return _untested(fact, "one run on each side")
     if not _known(fact, found):
         return _untested(fact, "the runs of one side differ too much from each other")
-    return _tested(fact, found, 0.0)
+    return _tested(fact, found, margin, recording_ms)
 
 
-def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> Difference | None:
+def welch(
+    before: Sequence[float], after: Sequence[float], *, level: float, margin: float = 0.0
+) -> Difference | None:
     """Return the difference of the means by Welch's t test; None with one run per side.
 
-    A side of one run gets the variance of the other side.
+    A side of one run gets the variance of the other side.  A difference of ``margin`` is none.
     """
     n, m = len(before), len(after)
     if max(n, m) < 2:
@@ -154,8 +158,9 @@ def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> D
         squared = x + y
         df = squared**2 / (x**2 / (n - 1) + y**2 / (m - 1)) if squared > 0 else n + m - 2.0
     error = math.sqrt(squared)
+    beyond = max(0.0, abs(estimate) - margin)
     if error <= 1e-12 * abs(mean(before)):
-        same = abs(estimate) <= 1e-9 * abs(mean(before))
+        same = beyond <= 1e-9 * abs(mean(before))
         return Difference(estimate, 0.0, estimate, estimate, 1.0 if same else 0.0, 0.0)
     limit = critical(level, df)
     return Difference(
@@ -163,7 +168,7 @@ def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> D
         error,
         estimate - limit * error,
         estimate + limit * error,
-        two_sided_p(estimate / error, df),
+        two_sided_p(beyond / error, df),
         limit,
     )
 
@@ -236,13 +241,19 @@ def _known(effect: Effect, found: Difference) -> bool:
     return math.isfinite(found.limit) and found.limit * found.error <= widest
 
 
-def _tested(effect: Effect, found: Difference, margin: float) -> Effect:
+def _tested(
+    effect: Effect, found: Difference, margin: float, recording_ms: tuple[float, float]
+) -> Effect:
+    reason = ""
+    if abs(recording_ms[1] - recording_ms[0]) > _MUCH * margin:
+        reason = "recording takes {} before, {} after".format(*map(duration, recording_ms))
     return replace(
         effect,
         difference_ms=found.estimate,
         low_ms=found.low,
         high_ms=found.high,
         p=found.p,
+        reason=reason,
         margin_ms=margin,
         detectable_ms=margin + (found.limit + NormalDist().inv_cdf(_POWER)) * found.error,
     )
