@@ -130,10 +130,10 @@ def sentence(effect: Effect, level: float) -> str:
     moved = f"{number(effect.before_ms)} -> {number(effect.after_ms)} ms"
     if effect.verdict == NOT_TESTED:
         return f"{moved} ({change(effect.change)}); not tested: {effect.reason}"
-    within = (
-        f"{change(effect.change)}, {chosen_percent(level)} interval {change(effect.change_low)} to "
-        f"{change(effect.change_high)}"
-    )
+    ends = [change(end) for end in (effect.change_low, effect.change_high)]
+    if effect.change_low is None:
+        ends = [f"{signed(end)} ms" for end in (effect.low_ms, effect.high_ms)]
+    within = f"{change(effect.change)}, {chosen_percent(level)} interval {' to '.join(ends)}"
     if effect.verdict in (SLOWER, FASTER):
         return f"{effect.verdict}, {moved} ({within}; p {p_text(effect.p_adjusted)})"
     small = "" if effect.detectable is None else (

@@ -34,7 +34,9 @@ class Effect:
 
     ``name`` is ``step``, ``step (CPU)`` or a top-level section, ``kind`` ``step``, ``cpu`` or
     ``section``.  ``low_ms`` and ``high_ms`` are the interval of ``difference_ms`` at the
-    comparison's level; ``p_adjusted`` is ``p`` after Holm's correction for all rows.
+    comparison's level, ``change_low`` and ``change_high`` that of ``change``, the difference as a
+    fraction of the time before (None: that time may be 0); ``p_adjusted`` is ``p`` after Holm's
+    correction for all rows.
     ``detectable_ms`` is the smallest true change that 4 of 5 tests of this row alone would find;
     ``margin_ms`` is the difference that counts as no change.  ``reason`` says why a row was not
     tested, or why a difference is no change.  ``steps`` are the numbers of steps used, ``left_out``
@@ -50,6 +52,8 @@ class Effect:
     difference_ms: float | None
     low_ms: float | None = None
     high_ms: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
     detectable_ms: float | None = None
@@ -67,16 +71,6 @@ class Effect:
     def change(self) -> float | None:
         """The difference as a fraction of the time before."""
         return self._of_before(self.difference_ms)
-
-    @property
-    def change_low(self) -> float | None:
-        """Lower end of the interval as a fraction of the time before."""
-        return self._of_before(self.low_ms)
-
-    @property
-    def change_high(self) -> float | None:
-        """Upper end of the interval as a fraction of the time before."""
-        return self._of_before(self.high_ms)
 
     @property
     def detectable(self) -> float | None:

@@ -38,7 +38,7 @@ from fastprof.report.writers import plain_values
 SCHEMA = "fastprof.comparison/1"
 
 _DERIVED: dict[type, tuple[str, ...]] = {
-    Effect: ("change", "change_low", "change_high", "detectable"),
+    Effect: ("change", "detectable"),
     Change: ("difference", "relative"),
     Comparison: ("changed",),
 }

@@ -26,7 +26,7 @@ class Difference:
 
     ``p`` is the probability of at least this difference between sides that differ by no more than
     the margin; ``error`` is the standard error, ``limit`` the interval's half width in standard
-    errors.
+    errors; ``before_error`` is the standard error of the mean before.
     """
 
     estimate: float
@@ -35,6 +35,7 @@ class Difference:
     high: float
     p: float
     limit: float
+    before_error: float = 0.0
 
 
 def difference_of_means(
@@ -62,7 +63,8 @@ def difference_of_means(
     estimate = middles[1] - middles[0]
     beyond = max(0.0, abs(estimate) - margin)
     scale = max(map(abs, middles))
-    error = math.sqrt(sum(variance_of_mean(m, b) for m, b in zip(sides, blocks, strict=True)))
+    variances = [variance_of_mean(m, b) for m, b in zip(sides, blocks, strict=True)]
+    error = math.sqrt(sum(variances))
     if error <= 1e-12 * scale:  # constant except for rounding
         p = 1.0 if beyond <= 1e-9 * scale else 0.0
         return Difference(estimate, 0.0, estimate, estimate, p, 0.0)
@@ -79,6 +81,7 @@ def difference_of_means(
         estimate + limit * error,
         (as_far + 1) / (draws + 1),
         limit,
+        math.sqrt(variances[0]),
     )
 
 

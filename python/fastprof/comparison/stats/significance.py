@@ -151,13 +151,12 @@ def welch(
     estimate = mean(after) - mean(before)
     if min(n, m) == 1:
         several = before if n > 1 else after
-        squared = variance(several) * (1 + 1 / len(several))
+        x, y = variance(several) / n, variance(several) / m
         df = len(several) - 1.0
     else:
         x, y = variance(before) / n, variance(after) / m
-        squared = x + y
-        df = squared**2 / (x**2 / (n - 1) + y**2 / (m - 1)) if squared > 0 else n + m - 2.0
-    error = math.sqrt(squared)
+        df = (x + y) ** 2 / (x**2 / (n - 1) + y**2 / (m - 1)) if x + y > 0 else n + m - 2.0
+    error = math.sqrt(x + y)
     beyond = max(0.0, abs(estimate) - margin)
     if error <= 1e-12 * abs(mean(before)):
         same = beyond <= 1e-9 * abs(mean(before))
@@ -170,7 +169,25 @@ def welch(
         estimate + limit * error,
         two_sided_p(beyond / error, df),
         limit,
+        math.sqrt(x),
     )
+
+
+def _in_percent(before: float, found: Difference) -> tuple[float | None, float | None]:
+    """Return the interval of the difference over the time before, by Fieller's theorem.
+
+    (Journal of the Royal Statistical Society B 16, 1954.)  With the limit of the difference's own
+    interval both exclude 0, or neither.  None: the time before may be 0.
+    """
+    squared = found.limit**2
+    blur = squared * found.before_error**2
+    slope = before**2 - blur
+    if slope <= 0:
+        return None, None
+    middle = found.estimate * before + blur
+    rest = found.estimate**2 - squared * found.error**2
+    reach = math.sqrt(max(0.0, middle**2 - slope * rest))
+    return (middle - reach) / slope, (middle + reach) / slope
 
 
 def decide(effects: Sequence[Effect], *, level: float) -> tuple[Effect, ...]:
@@ -247,8 +264,11 @@ def _tested(
     reason = ""
     if abs(recording_ms[1] - recording_ms[0]) > _MUCH * margin:
         reason = "recording takes {} before, {} after".format(*map(duration, recording_ms))
+    low, high = _in_percent(effect.before_ms or 0.0, found)
     return replace(
         effect,
+        change_low=low,
+        change_high=high,
         difference_ms=found.estimate,
         low_ms=found.low,
         high_ms=found.high,
