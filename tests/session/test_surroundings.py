@@ -11,6 +11,7 @@ import pytest
 from fastprof.session.environment.run_metadata import (
     command_line,
     cpu_limit,
+    machine,
     surroundings,
     variables,
 )
@@ -89,6 +90,23 @@ def test_the_limit_of_a_container_is_read(tmp_path: Path, files: dict[str, str],
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert cpu_limit(str(tmp_path)) == limit
+
+
+def test_p7_the_machine_is_known_by_a_hash_that_tells_nothing_about_it(tmp_path: Path):
+    boot = "f90c96e1-3efc-405b-9ca1-8d5b215b3706\n"
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text(boot)
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC\nflags\t: fpu\n")
+    found = machine(str(tmp_path))
+    assert found["cpu"] == "AMD EPYC"
+    assert len(found["host_id"]) == 8
+    assert found["host_id"] not in boot
+    (tmp_path / "sys/kernel/random/boot_id").write_text(boot.replace("f", "e"))
+    assert machine(str(tmp_path))["host_id"] != found["host_id"]
+    # Elsewhere than on Linux, the name of the host is hashed.
+    unknown = machine(str(tmp_path / "missing"))
+    assert list(unknown) == ["host_id"]
+    assert len(unknown["host_id"]) == 8
 
 
 @pytest.mark.parametrize("argv", [None, [None], ["a", 5], [b"x"]])

@@ -486,6 +486,19 @@ def test_settings_that_differ_are_listed_and_those_that_matter_come_first():
     assert "hook's cost subtracted" in [s.name for s in pair_of(after, raw).settings]
 
 
+def test_another_machine_of_the_same_kind_is_named():
+    meta = {"python": "3.12.1", "host_id": "1a2b3c4d", "cpu": "AMD EPYC", "cpus": 4}
+    before = run([10.0] * N, meta=meta)
+    other = {"host_id": "99aabbcc", "cpu": "Intel Xeon", "cpus": 8}
+    rows = {s.name: s for s in pair_of(before, run([10.0] * N, meta=meta | other)).settings}
+    assert list(rows) == ["boot of the machine", "CPU", "CPUs"]
+    assert rows["boot of the machine"].matters == "another machine, or this one restarted"
+    assert all(row.matters for row in rows.values())
+    # Files of earlier versions do not say it, which is no difference.
+    old = {"python": "3.12.1", "cpus": 4}
+    assert not pair_of(run([10.0] * N, meta=old), before).settings
+
+
 def test_settings_without_an_effect_have_no_column_for_it():
     before = run([10.0] * N, meta={"command": "a"})
     after = run([10.0] * N, meta={"command": "b"})

@@ -20,7 +20,9 @@ _META: Mapping[str, tuple[str, str]] = {
     "implementation": ("Python implementation", _OTHER_TIMES),
     "platform": ("platform", _OTHER_TIMES),
     "machine": ("machine", _OTHER_TIMES),
-    "cpus": ("CPUs", ""),
+    "host_id": ("boot of the machine", "another machine, or this one restarted"),
+    "cpu": ("CPU", _OTHER_TIMES),
+    "cpus": ("CPUs", "what runs in several threads takes other times"),
     "cpu_limit": ("CPU limit of the container", ""),
     "torch_threads": ("PyTorch's threads", ""),
     "torch_anomaly_mode": ("PyTorch's anomaly detection", "it makes forward and backward longer"),
@@ -39,6 +41,9 @@ _NEVER = frozenset(
     {"pid", "job", "rank", "fell_back", "imports_folded", "new_threads_lost", "ended_threads"}
 )
 
+#: Files of earlier versions do not have them.
+_NEW = frozenset({"boot of the machine", "CPU"})
+
 #: What the other side has instead of a missing value.
 _MISSING = {"file": ".fprof"}
 
@@ -52,9 +57,9 @@ def settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]
         left, right = a.get(name), b.get(name)
         if left is not None and right is not None and left[0] == right[0]:
             continue
-        if (
-            name != "file" and not (left and right) and not trees
-        ):  # a .stats file has no such fields
+        # A .stats file has no such fields.
+        missing = not (left and right) and name != "file"
+        if missing and (not trees or name in _NEW):
             continue
         known = left or right
         rows.append(

@@ -1,17 +1,21 @@
 """Run metadata for comparisons: versions, CPUs, command, environment.
 
-It contains the versions of the libraries that the program has imported, the number of CPUs that it
-may use, its command line and the environment variables that affect its speed.  Nothing is imported
-for it.  Values of options or variables with a name like a secret's are left out.
+It contains the versions of the libraries that the program has imported, the model of the CPUs and
+how many it may use, a hash that tells machines apart, its command line and the environment
+variables that affect its speed.  Nothing is imported for it.  Values of options or variables with a
+name like a secret's are left out.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+
+from fastprof.names import short_hash
 
 #: Library -> name of the fact.  Only those in ``sys.modules`` count.
 _LIBRARIES = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
@@ -48,6 +52,7 @@ def surroundings() -> Facts:
                 facts[name] = str(version)[:100]
         if hasattr(os, "sched_getaffinity"):
             facts["cpus"] = len(os.sched_getaffinity(0))
+        facts.update(machine())
         limit = cpu_limit()
         if limit is not None:
             facts["cpu_limit"] = limit
@@ -80,6 +85,25 @@ def _other_gpus(torch: object) -> str:
         return "XPU"
     built = getattr(getattr(backends, "mps", None), "is_built", None)
     return "MPS" if built is not None and built() else ""
+
+
+def machine(proc: str = "/proc") -> dict[str, str]:
+    """Return the CPU's model, if known, and a value that another machine does not have.
+
+    That is a hash of the random number that Linux draws when it starts, because the host's name
+    is another one in each container; of the name elsewhere.
+    """
+    facts = {}
+    try:
+        with open(f"{proc}/sys/kernel/random/boot_id") as file:
+            host = file.read()
+        with open(f"{proc}/cpuinfo") as file:
+            known = re.search(r"^model name\s*: *(.+)", file.read(4096), re.MULTILINE)
+        if known is not None:
+            facts["cpu"] = known[1][:100]
+    except OSError:
+        host = platform.node()
+    return {**facts, "host_id": short_hash(host)}
 
 
 def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
