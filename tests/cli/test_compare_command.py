@@ -151,14 +151,22 @@ def test_bad_input_is_exit_status_2_and_one_line(
         ([a, b, "--fail-if", "nothing>+3%"], "nothing is called 'nothing'"),
         ([a, b, "-o", str(tmp_path / "x.pdf")], "cannot tell the format of"),
         ([a, b, "-o", str(tmp_path / "no" / "x.md")], "there is no directory"),
-        ([a, b, "--level", "7"], "level is 7"),
-        ([a, b, "--noise", "-1"], "noise is -0.01"),
+        ([a, b, "--level", "95"], "level is 95.0, expected 0.5 to 0.999 (0.95 is 95 %)"),
+        ([a, b, "--noise", "-1"], "--noise is '-1', expected 0 to 100, e.g. --noise 2 for 2 %"),
+        ([a, b, "--noise", "much"], "--noise is 'much', expected 0 to 100"),
+        ([a, b, "--noise", "nan"], "--noise is 'nan', expected 0 to 100"),
     ):
         assert main(["compare", *args]) == 2, args
         shown = capsys.readouterr()
         assert what in shown.err
         assert shown.err.count("\n") == 1
         assert shown.out == ""
+
+
+def test_noise_is_a_percentage(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    for noise in ("40", "40%", " 40 % "):
+        assert main(["compare", saved["a"], saved["b"], "--noise", noise]) == 0
+        assert "no significant change" in capsys.readouterr().out.splitlines()[1]
 
 
 def test_check(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

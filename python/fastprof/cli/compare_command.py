@@ -74,11 +74,10 @@ def run_compare(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--noise",
-        type=float,
-        default=100 * NOISE,
+        default=f"{100 * NOISE:g}",
         metavar="PERCENT",
         help="with one run per side, a smaller change of a row counts as none "
-        "(default: %(default)g)",
+        "(default: %(default)s)",
     )
     options = parser.parse_args(argv)
     conditions = [parse(text, changes=True) for text in options.fail_if]
@@ -86,8 +85,9 @@ def run_compare(argv: Sequence[str]) -> int:
     problem = None if options.output is None else check_output(options.output)
     if problem is not None:
         raise ValueError(problem)
+    noise = _percentage(options.noise)
     sides = open_sides(_sides(options))
-    comparison = compare_runs(sides, level=options.level, noise=options.noise / 100)
+    comparison = compare_runs(sides, level=options.level, noise=noise)
     outcomes = _outcomes(conditions, sides, comparison)
     if name == "text" and options.output is None:
         text = to_text(comparison, width_of(sys.stdout), full=options.full)
@@ -115,6 +115,16 @@ def run_check(argv: Sequence[str]) -> int:
     rows = examine(options.file, *options.conditions)
     write_text("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
     return 0 if all(row.holds for row in rows) else MET
+
+
+def _percentage(noise: str) -> float:
+    try:
+        found = float(noise.strip().removesuffix("%")) / 100
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise ValueError(f"--noise is {noise!a:.80}, expected 0 to 100, e.g. --noise 2 for 2 %")
+    return found
 
 
 def _sides(options: argparse.Namespace) -> list[list[str]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastprof.comparison.join import join
 from fastprof.comparison.model import (
-    NOT_TESTED,
     Change,
     Comparison,
     Effect,
@@ -35,6 +34,7 @@ from fastprof.comparison.stats.significance import (
     effect_of_runs,
     effect_of_steps,
     welch,
+    withdrawn,
 )
 from fastprof.comparison.summary import summary, uniformity
 from fastprof.comparison.tops import tops
@@ -86,25 +86,26 @@ def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
             f"{plural(len(sides), 'run')} to compare, expected 2 to {_MOST_SIDES}: name the run "
             "before and the one after"
         )
-    return _comparable([_open_side(side) for side in sides])
+    return _comparable(_named([_open_side(side) for side in sides]))
 
 
 def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Comparison:
     """Compare the result of :func:`open_sides`; raises ValueError like :func:`compare`."""
     if not 0.5 <= level <= 0.999:
-        raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999")
+        raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999 (0.95 is 95 %)")
     if not 0 <= noise <= 1:
-        raise ValueError(
-            f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %; --noise: 0 to 100)"
-        )
+        raise ValueError(f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %)")
     per_step = not sides[0][0].of_run
-    labels = _labels(sides)
+    labels = [
+        f"{side[0].label} and {len(side) - 1} more" if len(side) > 1 else side[0].label
+        for side in sides
+    ]
     tables = _Tables(sides, per_step=per_step)
     pairs = tuple(
         _pair(sides, i, labels, tables, level=level, noise=noise) for i in range(1, len(sides))
     )
     return Comparison(
-        labels=labels,
+        labels=tuple(labels),
         runs=tuple(len(side) for side in sides),
         basis="step" if per_step else "run",
         level=level,
@@ -148,12 +149,11 @@ def _open_side(side: Source | Sequence[Source]) -> _Side:
     return (open_run(side),)  # type: ignore[arg-type]
 
 
-def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
-    """Return distinct labels of the sides: file name, else folder, else start, else number."""
-    first = [side[0] for side in sides]
-    more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in sides]
-    names = [run.label for run in first]
-    for other in (_folders(first), [run.started for run in first]):
+def _named(sides: Sequence[_Side]) -> list[_Side]:
+    """Return the runs with distinct labels: file name, else folder, else start, else number."""
+    runs = [run for side in sides for run in side]
+    names = [run.label for run in runs]
+    for other in (_folders(runs), [run.started for run in runs]):
         if len(set(names)) == len(names):
             break
         if len(set(other)) == len(other) and all(other):
@@ -162,7 +162,8 @@ def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
         names = [
             f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)
         ]
-    return tuple(name + text for name, text in zip(names, more, strict=True))
+    labels = iter(names)
+    return [tuple(replace(run, label=next(labels)) for run in side) for side in sides]
 
 
 def _folders(runs: Sequence[Run]) -> list[str]:
@@ -235,7 +236,7 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
             effect = effect_of_runs(shown, kind, *means, level=level, recording_ms=cost)
             if ranks and effect.p is not None:
-                effect = replace(effect, p=None, verdict=NOT_TESTED, reason=_RANKS)
+                effect = withdrawn(effect, _RANKS)
             effects.append(effect)
     return decide(effects, level=level)
 
@@ -300,7 +301,7 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
         )
     else:
         return effect
-    return replace(effect, p=None, verdict=NOT_TESTED, reason=reason)
+    return withdrawn(effect, reason)
 
 
 # ---- tables without statistics ----

@@ -18,7 +18,7 @@ from fastprof.comparison.model import (
     SummaryRow,
 )
 from fastprof.comparison.steps_chart import steps_chart
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, elided
 from fastprof.report.figures import (
     change,
     chosen_percent,
@@ -36,7 +36,9 @@ from fastprof.tables.cells import NAME_WIDTH, Table, short, table_of
 #: Number of listed functions, kernels and sections without statistics.
 ROWS = 25
 #: Parts of a command line or a path.
-_PARTS = re.compile(r"[^\s/=,]*[\s/=,]*")
+_PARTS = re.compile(r"[^\s/=,_.-]*[\s/=,_.-]*")
+#: Characters of a run's name: two of them fit a line, three of them a table.
+_LINE, _COLUMN = 32, 24
 
 #: The same on one screen, ...
 _FEW = 8
@@ -52,7 +54,7 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
         full: False for one screen, if the runs have steps: the verdict, the differing settings, the
             steps, and the functions that differ most.
     """
-    head = f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}"
+    head = f"fastprof compare: {' -> '.join(_names(comparison, _LINE))}"
     chart = steps_chart(comparison.labels, comparison.steps)
     if len(comparison.pairs) > 1:
         return [Block(head), *chart, *_many(comparison)]
@@ -159,8 +161,8 @@ def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
 def _settings(pair: Pair) -> Block:
     columns: list[tuple[str, Callable[..., str]]] = [
         ("setting", lambda s: short(s.name)),
-        ("before", lambda s: _differing(s.before, s.after)),
-        ("after", lambda s: _differing(s.after, s.before)),
+        ("before", lambda s: _apart((s.before, s.after), _LINE, NAME_WIDTH)[0]),
+        ("after", lambda s: _apart((s.before, s.after), _LINE, NAME_WIDTH)[1]),
         ("effect on the comparison", lambda s: s.matters),
     ]
     if not any(setting.matters for setting in pair.settings):
@@ -169,21 +171,33 @@ def _settings(pair: Pair) -> Block:
     return _block("Settings that differ", table=table)
 
 
-def _differing(value: str, other: str) -> str:
-    """Return a setting's value; a long one without the parts at its ends that both sides share."""
-    a, b = ([*filter(None, _PARTS.findall(text))] for text in (value, other))
-    cut = {0: "", -1: ""}
-    for end in (0, -1):
-        left, n = sum(map(len, a)), 0
-        pairs = zip(a, b, strict=False) if end == 0 else zip(a[::-1], b[::-1], strict=False)
-        for part, same in pairs:
-            if part != same or left <= NAME_WIDTH - 6:
+def _names(comparison: Comparison, width: int) -> list[str]:
+    """Return the names of the sides, shortened to what differs."""
+    more = [f" and {count - 1} more" if count > 1 else "" for count in comparison.runs]
+    first = [label.removesuffix(m) for label, m in zip(comparison.labels, more, strict=True)]
+    return [name + m for name, m in zip(_apart(first, width), more, strict=True)]
+
+
+def _apart(texts: Sequence[str], width: int, most: int = 0) -> list[str]:
+    """Return the texts; if one is longer than ``width``, without what all share at their ends.
+
+    At the beginning that is cut entirely, at the end as far as needed.  A text still longer than
+    ``most`` (or ``width``) loses its middle.
+    """
+    parts = [[*filter(None, _PARTS.findall(ascii_name(text, len(text))))] for text in texts]
+    left = max(sum(map(len, each)) for each in parts)
+    cut = ["", ""]
+    for end in (0, 1) if left > width else ():
+        n = 0
+        for same in zip(*(each[::-1] if end else each for each in parts), strict=False):
+            if len(set(same)) > 1 or (end and left <= width):
                 break
-            left, n = left - len(part), n + 1
+            left -= len(same[0]) - (0 if n else 3)
+            n += 1
         if n:
-            a, b = (a[n:], b[n:]) if end == 0 else (a[:-n], b[:-n])
+            parts = [each[:-n] if end else each[n:] for each in parts]
             cut[end] = "..."
-    return short(f"{cut[0]}{''.join(a)}{cut[-1]}")
+    return [elided("".join(each).join(cut), most or width) for each in parts]
 
 
 def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> Block:
@@ -211,17 +225,23 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
     if not pair.effects:
         return Block("")
     table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
-    said = (holm, power, *_reasons(pair)) if explained else ()
+    # On one screen the verdict has the reason of the step.
+    told = "" if explained or pair.step is None else _alike(pair.step.reason)
+    said = _reasons([effect for effect in pair.effects if _alike(effect.reason) != told])
+    said = [holm, power, *said] if explained else said
     return _block("What changed in a step", said, table=table)
 
 
-def _reasons(pair: Pair) -> list[str]:
+def _alike(reason: str) -> str:
+    return re.sub(r"\d+", "", reason)
+
+
+def _reasons(effects: Sequence[Effect]) -> list[str]:
     """Return the reasons of verdicts; reasons that differ in a number once, with the largest."""
     rows: dict[tuple[str, str], list[Effect]] = {}
-    for effect in pair.effects:
+    for effect in effects:
         if effect.reason:
-            alike = re.sub(r"\d+", "", effect.reason)
-            rows.setdefault((effect.verdict, alike), []).append(effect)
+            rows.setdefault((effect.verdict, _alike(effect.reason)), []).append(effect)
     return [
         f"{verdict} ({', '.join(short(effect.name) for effect in effects)}): "
         f"{max((effect.reason for effect in effects), key=lambda said: (len(said), said))}."
@@ -337,13 +357,14 @@ def _arrow(change: Change, text: Callable[[float | None], str]) -> str:
 def _many(comparison: Comparison) -> list[Block]:
     """Return a table with a column per run, each against the first."""
     pairs = comparison.pairs
+    labels = _names(comparison, _COLUMN)[1:]
     per = "ms per step" if comparison.basis == "step" else "ms"
     out = [
         _block(
             "",
             tuple(
-                f"{short(pair.after)}: {line}"
-                for pair in pairs
+                f"{label}: {line}"
+                for label, pair in zip(labels, pairs, strict=True)
                 for line in verdict_lines(comparison, pair)
             ),
         ),
@@ -354,17 +375,17 @@ def _many(comparison: Comparison) -> list[Block]:
         _columns("Data loaders, data ms per batch", comparison,
                  _row_cells(pairs, "loaders", "data_ms")),
     ]  # fmt: skip
-    for pair in pairs:
+    for label, pair in zip(labels, pairs, strict=True):
         settings = _settings(pair)
-        out.append(replace(settings, title=f"{settings.title}: {short(pair.after)}"))
+        out.append(replace(settings, title=f"{settings.title}: {label}"))
     notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
     out.append(_block("Notes", tuple(notes)))
     return _said(out)
 
 
 def _columns(title: str, comparison: Comparison, cells: Iterable[tuple[str, ...]]) -> Block:
-    labels = tuple(short(ascii_name(label, 24)) for label in comparison.labels)
-    return _block(title, table=Table("", ("", *labels), tuple(cells)))
+    headers = ("", *_names(comparison, _COLUMN))
+    return _block(title, table=Table("", headers, tuple(cells)))
 
 
 def _summary_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:

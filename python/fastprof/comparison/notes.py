@@ -22,7 +22,7 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
             "side (--before, --after) measure it."
         )
     for side, runs in (("before", before), ("after", after)):
-        out += [note for run in runs for note in _of_run(side, run)]
+        out += [note for run in runs for note in _of_run(side, run, single)]
     if not stepped:
         out.append("Not every file has steps: times are of the whole run, and nothing is tested.")
     phases = {run.report.phase for run in (*before, *after)}
@@ -46,7 +46,7 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     return tuple(out)
 
 
-def _of_run(side: str, run: Run) -> list[str]:
+def _of_run(side: str, run: Run, single: bool) -> list[str]:
     out = []
     if run.left_out:
         out.append(
@@ -54,7 +54,8 @@ def _of_run(side: str, run: Run) -> list[str]:
             f"{plural(run.left_out, 'step')} after its warm-up."
         )
     if run.left_out is None:
-        out.append(f"The steps of the run {side} ({run.label}) do not settle: no test of them.")
+        effect = "no test of them" if single else "its mean may contain a warm-up"
+        out.append(f"The steps of the run {side} ({run.label}) do not settle: {effect}.")
     used = len(run.series[STEP].values) if STEP in run.series else 0
     measured = run.report.steps.measured
     if used and used + (run.left_out or 0) < measured:
@@ -64,10 +65,12 @@ def _of_run(side: str, run: Run) -> list[str]:
         )
     if run.interrupted:
         busy = "The machine was busy" if run.busy else "The machine was also used"
+        effect = " Nothing is tested for that reason."
+        if not run.busy:
+            effect = " A difference of that size is not called a change."
         out.append(
             f"{busy} during the run {side} ({run.label}): other programs took about "
             f"{with_percent(run.interrupted)} of the steps' time, judged by how often the "
-            "training thread was taken off its CPU. A difference of that size is not called a "
-            "change."
+            f"training thread was taken off its CPU.{effect if single else ''}"
         )
     return out

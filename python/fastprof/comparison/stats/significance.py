@@ -83,11 +83,11 @@ def effect_of_steps(
     )  # fmt: skip
     margin = noise * (fact.before_ms or 0.0) + lost_ms + abs(recording_ms[1] - recording_ms[0])
     if min(steps) < FEWEST_STEPS:
-        return _untested(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
+        return withdrawn(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
     a, b = blocks_of(before.values), blocks_of(after.values)
     worse = max((a, b), key=lambda blocks: (not blocks.enough, blocks.wanted))
     if not worse.enough:
-        return _untested(
+        return withdrawn(
             fact,
             f"successive steps depend on each other, so a test needs at least {worse.wanted} "
             f"settled ones on each side; the fewest are {min(steps)}",
@@ -103,7 +103,7 @@ def effect_of_steps(
         draws=draws or max(DRAWS, min(_MOST_DRAWS, math.ceil(2 * rows / (1 - level)))),
     )
     if not _known(fact, found):
-        return _untested(fact, "nearly all of this time is in a few steps")
+        return withdrawn(fact, "nearly all of this time is in a few steps")
     middles = [
         quantiles.quantile(series.values, 0.5, blocks, level)
         for series, blocks in ((before, a), (after, b))
@@ -132,9 +132,9 @@ def effect_of_runs(
     margin = abs(recording_ms[1] - recording_ms[0])
     found = welch(before, after, level=level, margin=margin)
     if found is None:
-        return _untested(fact, "one run on each side")
+        return withdrawn(fact, "one run on each side")
     if not _known(fact, found):
-        return _untested(fact, "the runs of one side differ too much from each other")
+        return withdrawn(fact, "the runs of one side differ too much from each other")
     return _tested(fact, found, margin, recording_ms)
 
 
@@ -248,8 +248,9 @@ def _means(
     return a, b, None if a is None or b is None else b - a
 
 
-def _untested(effect: Effect, reason: str) -> Effect:
-    return replace(effect, verdict=NOT_TESTED, reason=reason)
+def withdrawn(effect: Effect, reason: str) -> Effect:
+    """Return the row as not tested."""
+    return replace(effect, p=None, detectable_ms=None, verdict=NOT_TESTED, reason=reason)
 
 
 def _known(effect: Effect, found: Difference) -> bool:
