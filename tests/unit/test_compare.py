@@ -499,6 +499,22 @@ def test_another_machine_of_the_same_kind_is_named():
     assert not pair_of(run([10.0] * N, meta=old), before).settings
 
 
+def test_many_values_of_a_side_are_one_and_a_number():
+    def side(name, seeds):
+        words = "train.py --config {}.yaml --seed {}"
+        metas = [{"command": words.format(name, seed), "cpus": 2 + seed % 2} for seed in seeds]
+        return [run(normal(10.0, N, seed), meta=meta) for seed, meta in zip(seeds, metas)]
+
+    (row,) = pair_of(side("a", range(4)), side("b", range(4))).settings
+    assert row.before == "train.py --config a.yaml --seed 0 and 3 more"
+    assert row.after == "train.py --config b.yaml --seed 0 and 3 more"
+    # Not the one that both sides have.
+    rows = pair_of(side("a", (0, 2)), side("a", (0, 2, 4))).settings
+    assert rows[0].after == "train.py --config a.yaml --seed 4 and 2 more"
+    rows = pair_of(side("a", (0, 2)), side("a", (0, 1))).settings
+    assert ("CPUs", "2", "2, 3") in [(s.name, s.before, s.after) for s in rows]
+
+
 def test_settings_without_an_effect_have_no_column_for_it():
     before = run([10.0] * N, meta={"command": "a"})
     after = run([10.0] * N, meta={"command": "b"})

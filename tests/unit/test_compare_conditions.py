@@ -285,6 +285,13 @@ def test_what_the_steps_cannot_decide_is_undecided():
     assert decide("step>+300%", run([10.0] * 9), run([20.0] * 9)).met is False
 
 
+def test_an_undecided_quantile_says_why():
+    series = {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([2] * N)}
+    found = decide("p50(step)>+3%", run(normal(10, N, 1)), run(normal(20, N, 2), series=series))
+    assert found.met is None
+    assert "; not tested: the machine was busy: other programs took about" in found.text
+
+
 def test_figures_without_statistics_decide_themselves_and_say_so(sides):
     found = decide("work>+40%", *sides)
     assert "not tested, the figures themselves decide" in found.text

@@ -148,7 +148,9 @@ def _moved(
         keys = (STEP,) if name.name == "step" else section
         margin = abs(recording_ms(after, keys) - recording_ms(before, keys))
         if len(before) == len(after) == 1:
-            tested = _of_quantile(name, keys, before[0], after[0], level, noise, margin)
+            doubted = any(run.left_out is None or run.busy for run in (before[0], after[0]))
+            doubt = pair.step.reason if pair.step and doubted else ""
+            tested = _of_quantile(name, keys, before[0], after[0], level, noise, margin, doubt)
             if tested is not None:
                 return tested
     sides = [[figure(run, name) for run in side] for side in (before, after)]
@@ -204,7 +206,7 @@ def _of_effect(effect: Effect) -> _Moved:
 
 def _of_quantile(
     name: Name, keys: Sequence[str], before: Run, after: Run, level: float, noise: float,
-    recording: float,
+    recording: float, doubt: str,
 ) -> _Moved | None:  # fmt: skip
     """Return a quantile of the step or of a top-level section; None: the name is neither."""
     series = [next((r.series[k] for k in keys if k in r.series), None) for r in (before, after)]
@@ -219,8 +221,8 @@ def _of_quantile(
         intervals.append(quantile(row.values, _QUANTILES[name.function], blocks, level))
     found = difference(*intervals)
     values = (intervals[0].estimate, intervals[1].estimate)
-    if before.left_out is None or after.left_out is None or before.busy or after.busy:
-        return _Moved(*values, TIME, None, False, "not tested: see the notes of the comparison")
+    if doubt:
+        return _Moved(*values, TIME, None, False, f"not tested: {doubt}")
     if found.low is None or found.high is None:
         return _Moved(*values, TIME, None, False, "too few steps for this quantile")
     margin = noise * values[0] + max(before.lost_ms, after.lost_ms) + recording

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fastprof.comparison.model import Setting
 from fastprof.comparison.runs import Run
 from fastprof.report.model import Report
+from fastprof.tables.cells import NAME_WIDTH
 
 _OTHER_TIMES = "times are not of the same machine or interpreter"
 _OTHER_CLOCK = "their times were taken in different ways"
@@ -54,34 +55,33 @@ def settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]
     trees = all(run.report.has_tree for run in (*before, *after))
     rows = []
     for name in dict.fromkeys((*a, *b)):
-        left, right = a.get(name), b.get(name)
-        if left is not None and right is not None and left[0] == right[0]:
-            continue
+        left, right = (side.get(name, {}) for side in (a, b))
         # A .stats file has no such fields.
         missing = not (left and right) and name != "file"
-        if missing and (not trees or name in _NEW):
+        if left.keys() == right.keys() or (missing and (not trees or name in _NEW)):
             continue
-        known = left or right
-        rows.append(
-            Setting(
-                name,
-                left[0] if left else _MISSING.get(name, "-"),
-                right[0] if right else _MISSING.get(name, "-"),
-                known[1] if known else "",
-            )
-        )
+        matters = next(iter((left or right).values()))
+        rows.append(Setting(name, _listed(name, left, right), _listed(name, right, left), matters))
     return tuple(sorted(rows, key=lambda row: not row.matters))
 
 
-def _of_side(runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
-    """Return name -> (value, effect); several values of a side are listed."""
-    found = [_facts(run.report) for run in runs]
-    facts: dict[str, tuple[str, str]] = {}
-    for name in dict.fromkeys(name for one in found for name in one):
-        known = [one[name] for one in found if name in one]
-        values = sorted({value for value, _ in known})
-        facts[name] = (", ".join(values), known[0][1])
+def _of_side(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """Return name -> value of any run -> effect."""
+    facts: dict[str, dict[str, str]] = {}
+    for run in runs:
+        for name, (value, effect) in _facts(run.report).items():
+            facts.setdefault(name, {})[value] = effect
     return facts
+
+
+def _listed(name: str, values: Iterable[str], other: Iterable[str]) -> str:
+    """Return the values; instead of a long list one that the other side does not have."""
+    known = sorted(values)
+    text = ", ".join(known)
+    if len(known) > 1 and len(text) > NAME_WIDTH:
+        only = next((value for value in known if value not in other), known[0])
+        text = f"{only} and {len(known) - 1} more"
+    return text or _MISSING.get(name, "-")
 
 
 def _facts(report: Report) -> dict[str, tuple[str, str]]:
