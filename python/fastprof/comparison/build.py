@@ -190,7 +190,6 @@ def _pair(
     before, after = sides[0], sides[i]
     single = len(before) == len(after) == 1
     effects = _effects(before, after, level=level, noise=noise if single else 0.0)
-    functions = tables.functions(i, level=level)
     return Pair(
         before=labels[0],
         after=labels[i],
@@ -199,7 +198,7 @@ def _pair(
         settings=settings(before, after),
         effects=effects,
         sections=tables.sections(i),
-        functions=functions,
+        functions=tables.functions(i, level=level),
         kernels=tables.kernels(i),
         loaders=tables.loaders(i),
         notes=notes(before, after, noise=noise),
@@ -330,9 +329,7 @@ class _Tables:
             return ()  # they were not recorded, which is not the same as "gone"
         p_values: list[tuple[int, float, float]] = []
         for found in self._functions:
-            row = self._row(
-                i, found, lambda f: f.qualname or f.name, _function_place, _function_figures
-            )
+            row = self._row(i, found, _function_figures)
             if row is None:
                 continue
             if self._muted(i, found):
@@ -377,7 +374,6 @@ class _Tables:
         return self._by_name(
             i,
             [{s.name: s for s in run.report.sections} for run in self._runs],
-            lambda name: ALIASES.get(name, name),
             lambda s, scale: {
                 "total_ms": _times(s.total_ms, scale),
                 "self_ms": _times(s.self_ms, scale),
@@ -387,6 +383,7 @@ class _Tables:
                 "gpu_ms": _times(s.gpu_ms, scale),
                 "blocked_ms": _times(s.blocked_ms, scale),
             },
+            ALIASES,
         )
 
     def kernels(self, i: int) -> tuple[Row, ...]:
@@ -401,7 +398,6 @@ class _Tables:
         rows = self._by_name(
             i,
             tables,
-            lambda name: name,
             lambda k, scale: {
                 "total_ms": k[0] * scale,
                 "count": k[1] * scale,
@@ -418,7 +414,6 @@ class _Tables:
                 {f"{w.name} ({w.split})": (w, run.report.steps.count) for w in run.report.loaders}
                 for run in self._runs
             ],
-            lambda name: name,
             lambda found, _: self._loader_figures(*found),
         )
 
@@ -439,8 +434,8 @@ class _Tables:
         self,
         i: int,
         tables: Sequence[Mapping[str, Any]],
-        alias: Callable[[str], str],
         figures: Callable[[Any, float], _Figures],
+        aliases: Mapping[str, str] = {},
     ) -> tuple[Row, ...]:
         names = dict.fromkeys(
             name for side in (0, i) for column in self._columns[side] for name in tables[column]
@@ -450,12 +445,12 @@ class _Tables:
         for name in names:
             if name in seen:
                 continue
-            other = alias(name)
+            other = aliases.get(name, name)
             if _both(name, other, tables):
                 other = name
             seen.update((name, other))
             found = [table.get(name, table.get(other)) for table in tables]
-            row = self._row(i, found, lambda _, name=name: name, lambda *_: "", figures)  # type: ignore[misc]
+            row = self._row(i, found, figures, name)
             if row is not None:
                 rows.append(row)
         return tuple(rows)
@@ -464,10 +459,10 @@ class _Tables:
         self,
         i: int,
         found: Sequence[Any],
-        name: Callable[[Any], str],
-        place: Callable[[Any, Any], str],
         figures: Callable[[Any, float], _Figures],
+        name: str | None = None,
     ) -> Row | None:
+        """Return a row; without a ``name``, of a function."""
         sides = []
         firsts = []
         for columns in (self._columns[0], self._columns[i]):
@@ -480,9 +475,10 @@ class _Tables:
         status = "both" if before is not None and after is not None else (
             "gone" if after is None else "new")  # fmt: skip
         keys = dict.fromkeys((*sides[0], *sides[1]))
+        last: Any = before if after is None else after
         return Row(
-            name=name(after if after is not None else before),
-            place=place(before, after),
+            name=name if name is not None else last.qualname or last.name,
+            place=_function_place(before, after) if name is None else "",
             status=status,
             figures={k: Change(sides[0].get(k), sides[1].get(k)) for k in keys},
         )

@@ -1,14 +1,9 @@
 """``--fail-if``: conditions on a comparison, for continuous integration.
 
-A condition about a change (``step>+3%``, ``data>+0.5ms``, ``gpu_util<-5points``) is met if the
-change is beyond the limit **and** more than chance: if the figure has statistics (the step, its CPU
-time, top-level sections, their quantiles, and every figure with several runs per side), its row
-must be significant at the comparison's level.  If a figure has none, such as a count, memory or a
-function's time with one run per side, the figures themselves decide, and the result says so.  If
-the steps cannot decide, the condition is undecided, and not met.
-
-A condition without a sign (``gpu_util<80%``, ``p99(step)>1.5*p50(step)``) is about the side after
-alone.
+A change (``step>+3%``) is met if it is beyond the limit **and**, of a figure with statistics, more
+than chance; the figures without any decide themselves, and the result says so.  If the steps cannot
+decide, the condition is undecided, and not met.  A condition without a sign (``gpu_util<80%``) is
+about the side after alone.
 """
 
 from __future__ import annotations

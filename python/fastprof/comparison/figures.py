@@ -1,18 +1,4 @@
-"""The figures that conditions can name, of one run.
-
-======================  ==================================================================
-``step``                mean time of the measured steps
-``cpu``                 CPU time of the training thread per step
-``throughput``          samples per second, or steps per second without a batch size
-``gpu_util``            part of the time in which the GPU was busy
-``memory``              peak of reserved GPU memory; ``memory_share``: of all there is
-``overhead``            fastprof's own part of the wall time
-``steps``, ``wall``     number of measured steps; recorded time
-a section's name        time per step; ``share``: of a step; ``count``: entries per
-                        step; ``mean`` ``p50`` ``p95`` ``p99`` ``min`` ``max``: of one entry
-a function's name       cumulative time per step; ``self``; ``count``: calls per step
-a kernel's name         time per step; ``count``: launches per step; ``mean``: of one
-======================  ==================================================================
+"""The figures that conditions can name, of one run; docs/compare.md has their table.
 
 A run without steps gives times and counts of the whole recording.  A function has the name in the
 report, or ``file.py:name`` if several share that name.

@@ -39,6 +39,8 @@ ROWS = 25
 _PARTS = re.compile(r"[^\s/=,_.-]*[\s/=,_.-]*")
 #: Characters of a run's name: two of them fit a line, three of them a table.
 _LINE, _COLUMN = 32, 24
+#: Characters of a setting, if they are enough to show the difference.
+_CELL = 36
 
 #: The same on one screen, ...
 _FEW = 8
@@ -161,8 +163,8 @@ def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
 def _settings(pair: Pair) -> Block:
     columns: list[tuple[str, Callable[..., str]]] = [
         ("setting", lambda s: short(s.name)),
-        ("before", lambda s: _apart((s.before, s.after), _LINE, NAME_WIDTH)[0]),
-        ("after", lambda s: _apart((s.before, s.after), _LINE, NAME_WIDTH)[1]),
+        ("before", lambda s: _apart((s.before, s.after), _CELL, NAME_WIDTH)[0]),
+        ("after", lambda s: _apart((s.before, s.after), _CELL, NAME_WIDTH)[1]),
         ("effect on the comparison", lambda s: s.matters),
     ]
     if not any(setting.matters for setting in pair.settings):
@@ -227,9 +229,9 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
     table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
     # On one screen the verdict has the reason of the step.
     told = "" if explained or pair.step is None else _alike(pair.step.reason)
-    said = _reasons([effect for effect in pair.effects if _alike(effect.reason) != told])
-    said = [holm, power, *said] if explained else said
-    return _block("What changed in a step", said, table=table)
+    reasons = _reasons([effect for effect in pair.effects if _alike(effect.reason) != told])
+    said = (holm, power) if explained else ()
+    return _block("What changed in a step", (*said, *reasons), table=table)
 
 
 def _alike(reason: str) -> str:
@@ -323,20 +325,18 @@ def _rows(title: str, rows: Sequence[Row], columns: _Columns) -> Block:
     made: list[tuple[str, Callable[[Row], str]]] = [("name", lambda r: short(r.name))]
     for header, key, text in columns:
         if any(r.figures.get(key, _NOTHING) != _NOTHING for r in rows):
-            made.append((header, _cell(key, text)))
-            made.append(("change", _change_cell(key)))
+            made += _both_columns(header, key, text)
     return _block(title, table=table_of("", made, rows[:ROWS]))
 
 
 _NOTHING = Change(None, None)
 
 
-def _cell(key: str, text: Callable[[float | None], str]) -> Callable[[Row], str]:
-    return lambda row: _arrow(row.figures.get(key, _NOTHING), text)
-
-
-def _change_cell(key: str) -> Callable[[Row], str]:
-    return lambda row: _change(row, key)
+def _both_columns(
+    header: str, key: str, text: Callable[[float | None], str]
+) -> list[tuple[str, Callable[[Row], str]]]:
+    values = (header, lambda row: _arrow(row.figures.get(key, _NOTHING), text))
+    return [values, ("change", lambda row: _change(row, key))]
 
 
 def _change(row: Row, key: str) -> str:

@@ -91,6 +91,3 @@ def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     text = WRITERS[format_of(path, WRITERS).name](comparison)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
-
-
-__all__ = ("SCHEMA", "WRITERS", "save", "to_html", "to_json", "to_markdown", "to_text")
