@@ -260,8 +260,6 @@ def _file_from(variable: str) -> str | None:
         import logging
 
         logging.getLogger("fastprof").warning(
-            "%s=%s is ignored: it must be the absolute path of a file",
-            variable,
-            ascii(value)[:100],
+            "%s=%s is ignored: it must be the absolute path of a file", variable, ascii(value)[:100]
         )
     return None

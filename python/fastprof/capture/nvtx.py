@@ -17,10 +17,7 @@ from fastprof import _core
 _VARIABLE = "NVTX_INJECTION64_PATH"
 
 #: Variables that tools set in the processes they watch.
-_TOOLS = {
-    "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
-    "CUDA_INJECTION64_PATH": "another tool",
-}
+_TOOLS = {"NSYS_PROFILING_SESSION_ID": "Nsight Systems", "CUDA_INJECTION64_PATH": "another tool"}
 
 #: The value that :func:`begin` gave the variable; None: it set none.
 _set: str | None = None

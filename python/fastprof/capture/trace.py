@@ -10,15 +10,7 @@ from fastprof.snapshot.trace import CALLS
 #: The device's clock may seem to be ahead of ours by this much.
 _CLOCKS_NS = 1_000_000
 
-_NUMBERS = (
-    "min_ns",
-    "max_events",
-    "kept",
-    "brief",
-    "lost",
-    "lost_until_ns",
-    "no_memory",
-)
+_NUMBERS = ("min_ns", "max_events", "kept", "brief", "lost", "lost_until_ns", "no_memory")
 
 
 def trace_from_export(
@@ -81,9 +73,7 @@ def _outermost(calls: Sequence[Sequence[int]]) -> list[Sequence[int]]:
 
 
 def _gpu_from_export(
-    records: Sequence[Sequence[int]],
-    calls: Sequence[Sequence[int]],
-    index: Callable[[int], int],
+    records: Sequence[Sequence[int]], calls: Sequence[Sequence[int]], index: Callable[[int], int]
 ) -> dict[str, Any]:
     calls = _outermost(calls)
     rows: dict[int, list[int]] = {}

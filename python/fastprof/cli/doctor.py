@@ -44,10 +44,7 @@ def run(argv: Sequence[str]) -> int:
         description="Print what fastprof can record here, what it cannot, and why.",
     ).parse_args(argv)
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    rows = [
-        ("fastprof", __version__),
-        ("python", f"{python}, {sys.platform} {platform.machine()}"),
-    ]
+    rows = [("fastprof", __version__), ("python", f"{python}, {sys.platform} {platform.machine()}")]
     try:
         rows += _recorder()
     except ImportError as error:

@@ -200,11 +200,7 @@ def _ask(
     command = [sys.executable, "-I", "-c", _CHILD, root, arguments, what]
     try:
         child = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
         return f"did not answer within {LIMIT_S:.0f} s"

@@ -209,10 +209,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         "record functions only, and count each call; sections in the code are not recorded",
     )
     parser.flag("--operators", "record operators of torch, without functions")
-    parser.flag(
-        "--trace",
-        "also write a trace for Perfetto: rank{r}_trace.json.gz in DIR",
-    )
+    parser.flag("--trace", "also write a trace for Perfetto: rank{r}_trace.json.gz in DIR")
     parser.add_option(
         "--steps",
         type="int",

@@ -15,23 +15,14 @@ from fastprof.tables.blocks import Block, Code, Items, Text
 from fastprof.tables.findings import findings_block
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED
-from fastprof.tables.report import (
-    FUNCTION_ROWS,
-    all_tables,
-    steps_line,
-    summary,
-)
+from fastprof.tables.report import FUNCTION_ROWS, all_tables, steps_line, summary
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
 _USER_ROWS = 25
 
 
 def write(
-    report: Report,
-    stream: TextIO,
-    *,
-    functions: int = FUNCTION_ROWS,
-    width: int | None = None,
+    report: Report, stream: TextIO, *, functions: int = FUNCTION_ROWS, width: int | None = None
 ) -> None:
     """Write the report.
 

@@ -212,10 +212,7 @@ def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost 
 
 
 def _hook_ns(
-    tree: ThreadTree,
-    keys: Sequence[Key],
-    costs: list[EventCost | None],
-    calibration: Calibration,
+    tree: ThreadTree, keys: Sequence[Key], costs: list[EventCost | None], calibration: Calibration
 ) -> list[float]:
     """Return the part of each node's exclusive time that is the hook's."""
     nodes = tree.nodes

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from fastprof.report.model_gpu import (
-    MemoryParts,
-    MemoryReport,
-    MemorySampleRow,
-    MemorySectionRow,
-)
+from fastprof.report.model_gpu import MemoryParts, MemoryReport, MemorySampleRow, MemorySectionRow
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.memory import MemorySample, MemorySection, MemorySnapshot
 

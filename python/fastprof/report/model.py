@@ -17,12 +17,7 @@ from fastprof.report.correct import correct
 from fastprof.report.figures import duration, number, plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.flat import node_groups
-from fastprof.report.functions import (
-    functions,
-    functions_in,
-    functions_outside,
-    worker_tables,
-)
+from fastprof.report.functions import functions, functions_in, functions_outside, worker_tables
 from fastprof.report.gpu import GpuTables, gpu_report, measured
 from fastprof.report.kernels import kernel_rows, kernels_in, kernels_of
 from fastprof.report.loaders import LoaderRow, loader_notes, loader_rows

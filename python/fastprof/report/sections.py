@@ -31,10 +31,7 @@ def _first_keys(snapshot: Snapshot) -> dict[str, int]:
 
 
 def section_rows(
-    snapshot: Snapshot,
-    correction: Correction,
-    groups: Sequence[int],
-    gpu: Mapping[int, Use] | None,
+    snapshot: Snapshot, correction: Correction, groups: Sequence[int], gpu: Mapping[int, Use] | None
 ) -> tuple[SectionRow, ...]:
     first = _first_keys(snapshot)
     parts: dict[str, list[SectionStats]] = {name: [] for name in first}
@@ -62,11 +59,7 @@ def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
 
 
 def _section_row(
-    name: str,
-    parts: Sequence[SectionStats],
-    in_tree: Row | None,
-    wall_ns: int,
-    gpu: GpuUse | None,
+    name: str, parts: Sequence[SectionStats], in_tree: Row | None, wall_ns: int, gpu: GpuUse | None
 ) -> SectionRow:
     count = sum(p.count for p in parts)
     errors = sum(p.errors for p in parts)

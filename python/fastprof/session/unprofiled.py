@@ -47,10 +47,7 @@ class UnprofiledSteps:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        wanted: Callable[[], bool],
-        hindered: Callable[[int, int], bool],
+        self, recorder: Recorder, wanted: Callable[[], bool], hindered: Callable[[int, int], bool]
     ) -> None:
         self._recorder = recorder
         self._wanted = wanted

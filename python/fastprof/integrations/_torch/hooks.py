@@ -92,11 +92,7 @@ class Hooks(Guarded):
 
         self._put(iterators, "__next__", next_batch)
         self._replace(
-            "data",
-            module.DataLoader,
-            "__iter__",
-            loaders.start_begins,
-            loaders.start_ends,
+            "data", module.DataLoader, "__iter__", loaders.start_begins, loaders.start_ends
         )
 
     # -- forward: a hook on all modules that is installed only while none is running
@@ -404,10 +400,7 @@ class Hooks(Guarded):
         self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu))
 
     def _aside(
-        self,
-        section: Any,
-        wanted: Callable[[Any, Any], bool] | None = None,
-        phase: str = "",
+        self, section: Any, wanted: Callable[[Any, Any], bool] | None = None, phase: str = ""
     ) -> tuple[Before, After]:
         """Return handlers that open and close a section beside the phases of a step.
 

@@ -49,10 +49,7 @@ class ModuleRows:
     """
 
     def __init__(
-        self,
-        patterns: Sequence[str],
-        wanted: Callable[[], bool],
-        compiling: Callable[[], bool],
+        self, patterns: Sequence[str], wanted: Callable[[], bool], compiling: Callable[[], bool]
     ) -> None:
         self._patterns = tuple(patterns)
         self._wanted = wanted

@@ -18,13 +18,7 @@ from fastprof.session.operators.limit import RECORDING_NS, EventLimit
 from fastprof.session.operators.sums import OperatorSums
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
-from fastprof.session.schedule import (
-    NONE,
-    RECORD,
-    RECORD_AND_SAVE,
-    WARMUP,
-    first_of_cycle,
-)
+from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, first_of_cycle
 
 if TYPE_CHECKING:
     from fastprof.session.faults import Faults

@@ -57,11 +57,7 @@ def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:
             continue
         name = snapshot.keys[row.key].name
         new = Timing(
-            name,
-            row.count,
-            row.sum_ns / _NS_PER_S,
-            row.min_ns / _NS_PER_S,
-            row.max_ns / _NS_PER_S,
+            name, row.count, row.sum_ns / _NS_PER_S, row.min_ns / _NS_PER_S, row.max_ns / _NS_PER_S
         )
         old = merged.get(name)
         if old is not None:

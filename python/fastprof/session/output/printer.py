@@ -20,12 +20,7 @@ class ReportPrinter:
     """
 
     def __init__(
-        self,
-        every: int,
-        sort: str,
-        stream: Any,
-        is_primary: Callable[[], bool],
-        faults: Faults,
+        self, every: int, sort: str, stream: Any, is_primary: Callable[[], bool], faults: Faults
     ) -> None:
         self.works = True
         self._every = every

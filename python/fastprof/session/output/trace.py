@@ -82,10 +82,7 @@ class TraceWindows:
     """
 
     def __init__(
-        self,
-        options: TraceOptions | None,
-        schedule: Schedule | None,
-        recorder: Recorder,
+        self, options: TraceOptions | None, schedule: Schedule | None, recorder: Recorder
     ) -> None:
         self._options = options
         self._schedule = schedule
