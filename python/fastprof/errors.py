@@ -4,8 +4,6 @@ Each also derives from the matching built-in exception, so ``except ValueError``
 extension raises :class:`BusyError` from here.
 """
 
-from __future__ import annotations
-
 
 class FastprofError(Exception):
     """The base of fastprof's exception classes; bad arguments raise ValueError or TypeError."""

@@ -1,7 +1,5 @@
 """Files: written completely or not at all, read within bounds."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

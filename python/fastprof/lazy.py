@@ -1,7 +1,5 @@
 """Attributes that are computed at their first use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 

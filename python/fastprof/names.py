@@ -3,8 +3,6 @@
 Raw names stay in memory; every exporter passes them through one of these functions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 

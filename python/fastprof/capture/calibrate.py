@@ -18,8 +18,6 @@ subtract comes from ``profile.Profile.calibrate`` in the standard library, which
 figure for everything.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence

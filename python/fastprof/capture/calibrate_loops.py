@@ -13,8 +13,6 @@ the interpreter caches: creating an object for a result also overlaps with the h
 longer without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

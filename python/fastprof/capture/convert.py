@@ -22,8 +22,6 @@ trace          None, or a dict: see ``capture.trace.trace_from_export``
 =============  ==========================================================================
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -4,8 +4,6 @@ This module imports, loads and starts nothing.  It never searches the working di
 a program started there must not load a library that happens to be there.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """Explains in one sentence why the extension does not load; imported only then."""
 
-from __future__ import annotations
-
 import platform
 import sys
 import sysconfig

@@ -8,8 +8,6 @@ functions never change a value that other code has set, because a process has on
 Nothing here raises: the callers are in the middle of the training.
 """
 
-from __future__ import annotations
-
 import os
 
 from fastprof import _core

@@ -1,7 +1,5 @@
 """Options of a recorder, checked before anything starts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

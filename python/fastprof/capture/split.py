@@ -16,8 +16,6 @@ so ``rest`` is a lower bound.  The wait for a CPU is counted outside of covering
 also after the wait of a function has ended: hence the limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

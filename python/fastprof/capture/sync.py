@@ -1,7 +1,5 @@
 """Waits for the GPU at section boundaries, if the user asks for it."""
 
-from __future__ import annotations
-
 import sys
 
 from fastprof import _core

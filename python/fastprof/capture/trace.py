@@ -1,7 +1,5 @@
 """Converts a recorder's trace to the layout of :mod:`fastprof.snapshot.trace`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command ``fastprof``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

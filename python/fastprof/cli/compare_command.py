@@ -1,7 +1,5 @@
 """``fastprof compare`` and ``fastprof check``: what changed, and conditions for CI."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

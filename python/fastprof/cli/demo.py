@@ -1,7 +1,5 @@
 """``fastprof demo``: train a small real network for a few seconds and show its report."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import math

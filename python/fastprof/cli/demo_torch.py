@@ -4,8 +4,6 @@ It reads lines such as ``7+5=12;`` character by character and predicts the next 
 are unpredictable, the sum is not: the loss falls from ln(13) to less than half.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``fastprof doctor``: what fastprof can record here, what it cannot, and why."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

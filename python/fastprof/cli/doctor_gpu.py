@@ -4,8 +4,6 @@ Child processes query the driver, each libcupti and NVML: initialising CUDA take
 device and breaks later forks, some releases of libcupti crash, and NVML may hang.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -6,8 +6,6 @@ launcher, the parent of all ranks on a machine; ranks of several machines use th
 it has one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

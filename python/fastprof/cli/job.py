@@ -1,7 +1,5 @@
 """Rank 0's lines about all ranks at the end of its run, from their files or live messages."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

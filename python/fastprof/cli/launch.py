@@ -4,8 +4,6 @@ It runs ``torchrun --standalone --nproc-per-node N --no-python fastprof run ...`
 replaces this process, so signals, standard streams and the exit status are torchrun's.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

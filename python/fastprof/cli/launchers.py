@@ -1,7 +1,5 @@
 """Finds launchers, which start the training processes: fastprof belongs inside these."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``fastprof merge``: compares the ranks of a distributed job."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

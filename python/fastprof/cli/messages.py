@@ -1,7 +1,5 @@
 """Messages on standard error: one line for files and programs, whole words in a terminal."""
 
-from __future__ import annotations
-
 from typing import TextIO
 
 _NARROWEST = 40

@@ -1,7 +1,5 @@
 """Output files of a command: checked before the program runs, never lost after it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Command lines: full option names, a hint at the nearest word, status 2 for every mistake."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import optparse

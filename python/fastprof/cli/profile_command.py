@@ -4,8 +4,6 @@ Exit statuses: the program's own, whatever happens to the profile; 2 if the prog
 (bad arguments, an unwritable output, another profiler active).
 """
 
-from __future__ import annotations
-
 import os
 import pstats
 import sys

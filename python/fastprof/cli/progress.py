@@ -1,7 +1,5 @@
 """Writes a line now and then during a long run: steps, their rate, and the slowest phase."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """``fastprof quickcheck``: times the four phases of a small network's step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

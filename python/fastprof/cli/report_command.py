@@ -1,7 +1,5 @@
 """``fastprof report``: show a saved run, or write it in another format."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

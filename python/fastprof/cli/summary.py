@@ -3,8 +3,6 @@
 With --full there are also four blocks in cProfile's style.
 """
 
-from __future__ import annotations
-
 import pstats
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Finds, loads and sets up the profiled program like ``python`` itself."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.machinery
 import importlib.util

@@ -1,7 +1,5 @@
 """``fastprof targets``: the values of a healthy training run, and the limits of findings."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

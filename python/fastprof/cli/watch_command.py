@@ -1,7 +1,5 @@
 """``fastprof watch``: the ranks of a running job in a terminal, read-only."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -10,8 +10,6 @@ distinguish functions by their names alone; if two have the same name, file and 
 it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO, TypeVar

@@ -10,8 +10,6 @@ larger than :data:`MOST_BYTES`, contexts with little time are left out, and thei
 their callers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TextIO
 

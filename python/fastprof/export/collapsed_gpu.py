@@ -4,8 +4,6 @@ Like :mod:`fastprof.export.collapsed`, but the weights are the durations of the 
 context launched, and the last frame is the kernel or the copy.
 """
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from fastprof.export.collapsed import escaped

@@ -5,8 +5,6 @@ spreadsheet would take for a formula (it begins with ``=``, ``+``, ``-`` or ``@`
 of one) gets a ``'`` before it.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from typing import TextIO

@@ -5,8 +5,6 @@ speedscope walks a tree by recursion; with several thousand levels, its import e
 of JavaScript's stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 #: Most frames of one tree in a stack, from its root; deeper ones count there.

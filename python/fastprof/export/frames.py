@@ -1,7 +1,5 @@
 """Labels of tree nodes for flame graphs."""
 
-from __future__ import annotations
-
 from fastprof.names import printable_name
 from fastprof.snapshot import Key
 

@@ -5,8 +5,6 @@ of the thread that it was inherited from, followed by the launching thread's own
 without a thread has one frame that says so.  The weights add up to all GPU time exactly.
 """
 
-from __future__ import annotations
-
 from fastprof.errors import ExportError
 from fastprof.export.depth import places
 from fastprof.export.frames import MAX_LABEL, frame_label

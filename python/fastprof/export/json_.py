@@ -38,8 +38,6 @@ Times are milliseconds, shares fractions of 1.  Unknown, infinite and NaN values
 above 2**53 are strings.  Fields may be added without a new schema.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from typing import Any, TextIO

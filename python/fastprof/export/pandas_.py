@@ -1,7 +1,5 @@
 """A table of a report as a pandas ``DataFrame``."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -7,8 +7,6 @@ meaning.  Contexts deeper than :data:`~fastprof.export.depth.MAX_DEPTH` are adde
 that depth.
 """
 
-from __future__ import annotations
-
 from typing import Any, TextIO
 
 from fastprof.export.depth import folded

@@ -4,8 +4,6 @@ The stacks are those of :mod:`fastprof.export.gpu_stacks`; a sample's weight is 
 Their order has no meaning: use the views "left heavy" and "sandwich".
 """
 
-from __future__ import annotations
-
 import json
 from typing import TextIO
 

@@ -9,8 +9,6 @@
 fastprof imports a framework only when you import its module here.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from typing import Any

@@ -1,7 +1,5 @@
 """Metrics in a file: a row, or a line of JSON, per emission."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

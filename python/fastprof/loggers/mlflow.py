@@ -1,7 +1,5 @@
 """Metrics in MLflow."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Mapping

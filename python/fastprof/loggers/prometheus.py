@@ -1,7 +1,5 @@
 """Metrics as a file in the text format of Prometheus, for the node exporter to collect."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

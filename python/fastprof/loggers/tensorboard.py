@@ -1,7 +1,5 @@
 """Metrics as scalars in TensorBoard, and the report's summary as text."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Mapping

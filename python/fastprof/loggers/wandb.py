@@ -1,7 +1,5 @@
 """Metrics in Weights & Biases."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

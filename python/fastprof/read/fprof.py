@@ -8,8 +8,6 @@ A file may come from anywhere.  Its size, shape and memory are checked before it
 every value after; nothing in it is ever executed.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

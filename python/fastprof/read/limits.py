@@ -1,7 +1,5 @@
 """Limits on the cost of reading a foreign file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Reads saved runs; the content decides the format, not the name."""
 
-from __future__ import annotations
-
 import os
 
 from fastprof.errors import LoadError

@@ -1,7 +1,5 @@
 """Finds the newest run of a folder, for every command that reads a saved run."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -6,8 +6,6 @@ of strings and numbers - so this module reads just those, checks every length ag
 bytes, and every value against the format of a profile.  Any error is a :class:`LoadError`.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any, TypeAlias

@@ -4,8 +4,6 @@ Names are code spans, in which nothing is markup, a link or a mention; a backtic
 becomes ``\\x60`` or ``\\x7c``. Sentences have the markup of Markdown and HTML escaped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import TextIO

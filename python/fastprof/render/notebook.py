@@ -3,8 +3,6 @@
 No script, no style sheet, no other file: it looks like the notebook's own tables.
 """
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from fastprof.names import ascii_name

@@ -1,7 +1,5 @@
 """Blocks as lines of plain ASCII text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

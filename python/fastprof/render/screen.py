@@ -3,8 +3,6 @@
 About 35 lines within the given width. The full text has the rest.
 """
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from fastprof.names import ascii_name, elided

@@ -1,7 +1,5 @@
 """A report on a terminal: one screen, or in full with tables that ``rich`` draws if all fit."""
 
-from __future__ import annotations
-
 import sys
 from typing import TextIO
 

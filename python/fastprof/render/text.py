@@ -3,8 +3,6 @@
 :mod:`fastprof.render.screen` is the short form on one screen.
 """
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from fastprof.names import ascii_name

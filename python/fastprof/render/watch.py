@@ -1,7 +1,5 @@
 """The ranks of a running job on a screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name

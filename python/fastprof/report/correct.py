@@ -10,8 +10,6 @@ makes each time it runs are nested: they cost more (``Calibration.nested``).  No
 no time, so a negative result becomes 0, and the report states the amount that this hides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress, islice

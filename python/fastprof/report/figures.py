@@ -3,8 +3,6 @@
 Every text that fastprof prints formats numbers, times, percentages and sizes here.
 """
 
-from __future__ import annotations
-
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 #: From the first relative change on (ten times as much) the text is a factor; from the second one
 #: on, the value before was too small to compare with.

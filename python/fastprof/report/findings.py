@@ -1,7 +1,5 @@
 """The model of a finding of :mod:`fastprof.findings`; here because outputs read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fastprof.report.figures import duration, with_percent

@@ -1,7 +1,5 @@
 """The report of a ``.stats`` file: functions and their callers, nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

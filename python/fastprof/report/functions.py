@@ -1,7 +1,5 @@
 """Function rows: of a whole recording, of each thread, and of one section."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

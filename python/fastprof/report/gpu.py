@@ -1,7 +1,5 @@
 """The GPU's part of a report: devices, totals, waiting lines, replayed graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.gpu_tree import Use, sums_by_site, total_use, uses, where

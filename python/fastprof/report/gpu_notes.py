@@ -1,7 +1,5 @@
 """Notes that explain the GPU figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fastprof.report.figures import duration

@@ -6,8 +6,6 @@ the path of the thread whose work it is, then the launching thread's own stack (
 autograd called).  Work of unknown threads, or without a known launch, has no path.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields

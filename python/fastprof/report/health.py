@@ -1,7 +1,5 @@
 """The health of devices in a report: means and shares of the samples."""
 
-from __future__ import annotations
-
 from fastprof.report.model_gpu import GpuHealthRow, ThrottleRow
 from fastprof.snapshot.gpu_health import GpuHealth, HealthFigure
 

@@ -7,8 +7,6 @@ same parts.  Comparing the two shows how much more calls cost in this program th
 calibration's loops and, before Python 3.12, how much slower its bytecode is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb

@@ -5,8 +5,6 @@ and NCCL.  Nothing else is known about a kernel, so a wrong guess is possible an
 answer.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

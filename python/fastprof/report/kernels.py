@@ -1,7 +1,5 @@
 """Kernel tables: of the whole recording, by class, and of one section or function."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from fastprof.report.gpu_tree import where

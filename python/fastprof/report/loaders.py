@@ -8,8 +8,6 @@ The loop never waits if that is at most the time of a step without waiting::
 If the loop loads, both times are without the cost of recording functions.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Compares loaders: which one is slow, in which phase, and how often the run used it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Loading is often a Python loop with many calls, and the rest of a step a few lon
 recording makes loading slower and the rest hardly.
 """
 
-from __future__ import annotations
-
 from fastprof.report.correct import without_hook
 from fastprof.report.phase_names import DATA
 from fastprof.report.threads import training_thread

@@ -1,7 +1,5 @@
 """The GPU memory's part of a report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median

@@ -4,8 +4,6 @@ Times are integer nanoseconds where they must add up exactly, with the same in m
 them; shares are fractions of 1; an unknown value is None.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fastprof.names import file_name

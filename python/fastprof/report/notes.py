@@ -1,7 +1,5 @@
 """Notes for readers of a report: faults survived, limits, choices made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from fastprof.names import ascii_name

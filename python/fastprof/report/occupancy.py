@@ -11,8 +11,6 @@ The number of blocks that fit follows the rules of the CUDA occupancy calculator
 the limits on blocks, warps, registers and shared memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fastprof.snapshot.gpu import GpuDevice, GpuKernel

@@ -1,7 +1,5 @@
 """The operators' part of a report: torch.profiler's figures of the recorded windows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

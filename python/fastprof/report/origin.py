@@ -1,7 +1,5 @@
 """Tells whose code a function is: the program's, a library's, or fastprof's."""
 
-from __future__ import annotations
-
 import re
 
 from fastprof.names import file_name

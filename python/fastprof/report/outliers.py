@@ -6,8 +6,6 @@ contains a slow step, the mean of all other steps is the usual time.  For an out
 context has its time and its usual time; functions and top-level sections sum up the difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median

@@ -1,7 +1,5 @@
 """The profiler's own cost, in figures and in a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct

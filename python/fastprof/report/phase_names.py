@@ -1,7 +1,5 @@
 """The names of the phases of a step: fastprof's and the ones that trainers use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 DATA = ("data", "data_loading")

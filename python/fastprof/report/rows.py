@@ -3,8 +3,6 @@
 Times are milliseconds, shares are fractions of 1, and an unknown value is None, never 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from fastprof.report.in_run import UnprofiledStep

@@ -1,7 +1,5 @@
 """Phases of the run in a report: which one the report shows, and the time of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The rows of sections, with the hook's cost subtracted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.correct import Correction

@@ -4,8 +4,6 @@ A recording may come from a stranger, so only a Python file that did not change 
 read.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import tokenize

@@ -1,7 +1,5 @@
 """Statistics of durations from the recorder's data: histograms, sums, recent values."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """fastprof's cost inside the measured steps, by section."""
 
-from __future__ import annotations
-
 from fastprof.report.correct import correct
 from fastprof.report.flat import top_sections
 from fastprof.report.functions import thread_of_steps

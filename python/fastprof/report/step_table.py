@@ -1,7 +1,5 @@
 """The table of steps: the time of one, and its top-level sections."""
 
-from __future__ import annotations
-
 from fastprof.report.in_run import unprofiled_step
 from fastprof.report.outliers import find_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable

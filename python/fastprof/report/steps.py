@@ -1,7 +1,5 @@
 """The steps one by one, and the kinds of time in them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Formulas: NIST Digital Library of Mathematical Functions, 8.17 (incomplete beta 
 8.17.22 is the continued fraction, 8.17.4 the symmetry).
 """
 
-from __future__ import annotations
-
 import math
 
 _TERMS = 300

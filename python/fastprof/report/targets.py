@@ -6,8 +6,6 @@ trained on one GPU and are a hint, not a verdict: a healthy run with a frozen ba
 batch has other shares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Finds the training thread of a snapshot."""
 
-from __future__ import annotations
-
 from fastprof.snapshot import Snapshot
 
 

@@ -4,8 +4,6 @@ An idle thread sits in one call: the thread that pins memory, those of executors
 waits cost the training nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from fastprof.report.model import Report

@@ -1,7 +1,5 @@
 """Shared parts of exporters.  An exporter takes a report and a stream, never a path."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

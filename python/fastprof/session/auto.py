@@ -1,7 +1,5 @@
 """The run that ``FASTPROF=1`` starts when fastprof is imported."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

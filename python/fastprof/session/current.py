@@ -5,8 +5,6 @@ time.  A fork ends the run in the child, silently; the exit of the interpreter e
 ``stop()``, so that no recorded data is lost.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

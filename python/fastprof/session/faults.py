@@ -1,7 +1,5 @@
 """Faults that a run survives: reported once, counted, never raised."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 

@@ -1,7 +1,5 @@
 """Options of a :class:`~fastprof.Profiler`, checked before anything starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Measures the time of fastprof's Python code in the program's loop."""
 
-from __future__ import annotations
-
 import time
 
 clock = time.perf_counter_ns

@@ -1,7 +1,5 @@
 """Windows of steps in which to record functions."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, fields
 

@@ -1,7 +1,5 @@
 """The hook's own cost per kind of event, as measured beside a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Annotated
 

@@ -23,8 +23,6 @@ The input is untrusted: :func:`read` returns a value that obeys all of these rul
 :class:`~fastprof.SnapshotError` with the field's name in one short line.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields

@@ -8,8 +8,6 @@ A *site* is a thread (index into ``Snapshot.threads``) and a row of its tree: th
 launched the work, not the host's place while it ran.  (-1, -1) means no site.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated

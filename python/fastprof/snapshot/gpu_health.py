@@ -4,8 +4,6 @@ Samples of the driver's own figures, about one per second while the device is in
 the device does not report is None, never 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Annotated

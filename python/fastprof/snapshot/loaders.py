@@ -3,8 +3,6 @@
 Times are integer nanoseconds.  A *pass* is one iteration over the loader: an epoch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

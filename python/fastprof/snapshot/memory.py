@@ -4,8 +4,6 @@ Numbers are bytes. *Allocated* is memory that tensors occupy, *reserved* memory 
 has taken from the device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated

@@ -4,8 +4,6 @@ Times are nanoseconds, memory is bytes (negative for an operator that freed more
 from 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Times are integer nanoseconds, as measured (the hook's own cost included).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated

@@ -4,8 +4,6 @@ Every node of a tree, every section's figures and every moment of the run belong
 cost is the time of the measured steps; reports list the other phases separately.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated

@@ -3,8 +3,6 @@
 Times are integer nanoseconds.  An empty column is unknown.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated

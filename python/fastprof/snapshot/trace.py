@@ -5,8 +5,6 @@ columns of equal length.  Events of one thread are nested: of two, one contains 
 do not overlap.
 """
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass
 from typing import Annotated
 

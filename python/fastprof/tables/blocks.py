@@ -4,8 +4,6 @@
 them, each in its format.  Texts in blocks are printable.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

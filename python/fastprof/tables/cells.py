@@ -1,7 +1,5 @@
 """Cells of tables: finished text in printable ASCII."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -4,8 +4,6 @@ Values come from the report, not rounded; names are printable; an unknown value 
 in the names of the columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings: a few lines for one screen, blocks for the full text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.report.figures import plural

@@ -1,7 +1,5 @@
 """The tables and lines about the GPU and its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name

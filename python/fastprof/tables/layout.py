@@ -5,8 +5,6 @@ names lose their middle.  If it is still too wide, it is split into several part
 other, each with the columns that name the row.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import textwrap

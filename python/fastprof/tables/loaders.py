@@ -1,7 +1,5 @@
 """The loaders' tables of a report."""
 
-from __future__ import annotations
-
 from fastprof.report.loaders import LoaderRow, WorkerRow
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, number, percent, short

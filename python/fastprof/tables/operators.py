@@ -1,7 +1,5 @@
 """The tables about operators, for reports and for ``profile_stats.txt``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fastprof.report.figures import plural

@@ -1,7 +1,5 @@
 """The four main figures, for every output that shows them (row S1-01)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fastprof.report.figures import plural

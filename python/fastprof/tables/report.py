@@ -1,7 +1,5 @@
 """A report as tables of finished cells, for plain text and for terminals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name

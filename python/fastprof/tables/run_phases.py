@@ -1,7 +1,5 @@
 """Phases of the run in words."""
 
-from __future__ import annotations
-
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent
 

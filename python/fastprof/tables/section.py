@@ -1,7 +1,5 @@
 """One section of a run: its times and the functions in it."""
 
-from __future__ import annotations
-
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.rows import OWN_COST, UNACCOUNTED

@@ -1,7 +1,5 @@
 """The table that splits the steps' time by kind."""
 
-from __future__ import annotations
-
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.steps import IN_BACKWARD, SplitRow

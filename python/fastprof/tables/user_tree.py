@@ -1,7 +1,5 @@
 """The program's own functions as lines: a tree with times, and the time of libraries for each."""
 
-from __future__ import annotations
-
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.figures import plural
 from fastprof.report.model import Report

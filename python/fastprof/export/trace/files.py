@@ -1,7 +1,5 @@
 """Writes one trace file per window; no file replaces another."""
 
-from __future__ import annotations
-
 import os
 
 from fastprof.errors import MergeError

@@ -1,7 +1,5 @@
 """The devices' part of a trace: calls to CUDA, the work that they launched, the devices' load."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

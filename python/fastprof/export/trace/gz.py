@@ -1,7 +1,5 @@
 """The trace of :mod:`fastprof.export.trace.write`, compressed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Iterable

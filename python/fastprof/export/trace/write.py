@@ -21,8 +21,6 @@ ac2g                arrows from a call to what it started
 wall clock.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator

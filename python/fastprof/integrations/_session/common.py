@@ -1,7 +1,5 @@
 """Converts the user's options of an integration to the keywords of a ``Profiler``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

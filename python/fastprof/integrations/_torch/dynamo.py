@@ -5,8 +5,6 @@ including hooks.  It runs fastprof's functions unchanged, because this module ad
 compiler's list of exceptions.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType

@@ -4,8 +4,6 @@ A finder on ``sys.meta_path`` waits for the import, lets the other finders find 
 and is called when its code has run.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec

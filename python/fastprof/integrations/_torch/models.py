@@ -1,7 +1,5 @@
 """Detects the modules that a program trains from how it uses them."""
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections.abc import Iterable, Mapping

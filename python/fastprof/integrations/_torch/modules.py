@@ -4,8 +4,6 @@ Hooks stay on the chosen modules for the run.  A program may copy or save the mo
 so copying or saving a hook yields a function of the standard library that does nothing.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

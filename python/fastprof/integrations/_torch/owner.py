@@ -5,8 +5,6 @@ better than hooks on torch can.  While one has claimed the process, those hooks 
 nothing, so that no phase is counted twice.
 """
 
-from __future__ import annotations
-
 _claims: list[object] = []
 
 

@@ -5,8 +5,6 @@ scripts' data is JSON in which no markup can begin, and the scripts insert it as
 name in a recording becomes an element, a handler or a link.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The scripts draw the flame graph and the functions, from :mod:`.data`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from fastprof.names import printable_name

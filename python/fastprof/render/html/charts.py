@@ -1,7 +1,5 @@
 """Charts as pictures that need no script; with the script they show values, and zoom."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise

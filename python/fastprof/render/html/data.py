@@ -1,7 +1,5 @@
 """Data for the scripts of a page: flame graphs and functions, as columns of plain values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks as elements of a page."""
 
-from __future__ import annotations
-
 from fastprof.render.html.charts import figure
 from fastprof.render.html.markup import Markup, bullets, el, escaped, scrollable, table
 from fastprof.tables.blocks import Chart, Code, Items, Part, Text

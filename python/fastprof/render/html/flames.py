@@ -6,8 +6,6 @@ smallest children of each context become one row of frame 0, with their time.  C
 fastprof's code are one context.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

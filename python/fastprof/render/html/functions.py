@@ -1,7 +1,5 @@
 """The function table of a page, and the call edges, as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

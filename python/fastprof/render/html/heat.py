@@ -1,7 +1,5 @@
 """The cells of a heat map: a row per line of the chart, a column per place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import groupby

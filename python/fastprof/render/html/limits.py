@@ -1,7 +1,5 @@
 """Limits on the content of a page; the page says what they left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Elements of a page, which escape all text, and the blocks that pages share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

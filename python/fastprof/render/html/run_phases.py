@@ -1,7 +1,5 @@
 """The phases of the run with graphs and functions on a page, the default one first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from fastprof.render.html.limits import LIMITS, OTHER_PHASES, PageLimits

@@ -3,8 +3,6 @@
 A function is shown only if its file has a function of that name at that line.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """The charts of a report: each step, the distribution of step times, and the GPU's memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The string table of a page: it stores a name once, for any number of rows."""
 
-from __future__ import annotations
-
 from fastprof.names import printable_name
 
 _MAX_NAME = 1000

@@ -1,7 +1,5 @@
 """The tables of a page: those of the text report, with full names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ If a training thread is ready to run and has no CPU, this shows whether the prog
 CPUs, with its threads and worker processes.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -5,8 +5,6 @@ that these started, which may start others, so torch.distributed and jax.distrib
 the end of a run these are often shut down, so a run keeps their answer: :class:`Identity`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ variables that affect its speed.  Nothing is imported for it.  Values of options
 name like a secret's are left out.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -4,8 +4,6 @@ Data loaders deliver no more batches after this many steps, so loops end as at t
 data.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Any

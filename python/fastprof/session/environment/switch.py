@@ -1,7 +1,5 @@
 """The environment variable ``FASTPROF``: ``1`` starts a run at import, ``0`` forces off."""
 
-from __future__ import annotations
-
 import os
 import sys
 

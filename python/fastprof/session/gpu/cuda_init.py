@@ -8,8 +8,6 @@ If torch is not imported yet, a finder on ``sys.meta_path`` that finds nothing w
 import calls it, and torch imports a lot after ``torch.cuda`` exists.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

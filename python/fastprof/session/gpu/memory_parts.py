@@ -4,8 +4,6 @@ Optimizers are observed when they step, through torch's hook on all of them.  A 
 as its parameter, so it counts even if it does not exist at the moment.
 """
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """NVTX during a run: sections out to a listening tool, or ranges of libraries in."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fastprof.session.faults import Faults

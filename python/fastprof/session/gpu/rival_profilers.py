@@ -8,8 +8,6 @@ Wrappers of the module attributes with which they begin and end notify it.  Noth
 the program: arguments, results and exceptions pass through unchanged.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import weakref

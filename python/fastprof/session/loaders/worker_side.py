@@ -5,8 +5,6 @@ fork or pickled, and writes a file to the folder of the training process.  If it
 continues without being recorded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

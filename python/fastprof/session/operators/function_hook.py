@@ -1,7 +1,5 @@
 """Switches the recording of functions off while fastprof works, or torch needs the hook."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -7,8 +7,6 @@ calls, its backward, and its part in the optimizer's.  Few events per node mean 
 but operators, of 1 us each.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Adds up torch.profiler's figures of several windows, by operator and input shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

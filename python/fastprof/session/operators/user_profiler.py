@@ -4,8 +4,6 @@ Only one torch.profiler can run at a time: starting a second one ends the first,
 So fastprof begins no window during the program's, and drops its own when the program begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Loader names as one path component of a metric key, each a different one."""
 
-from __future__ import annotations
-
 import re
 
 from fastprof.names import short_hash

@@ -4,8 +4,6 @@ The recorder accumulates (count, time) by loader and phase.  A window holds the 
 last emission and turns them into keys and means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

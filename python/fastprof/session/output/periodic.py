@@ -4,8 +4,6 @@ They are cheap enough to print during training, because they need only the secti
 snapshot, and cover the run from its start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

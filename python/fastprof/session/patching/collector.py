@@ -4,8 +4,6 @@ A report or a table of operators is many objects without cycles.  With the colle
 them would make it walk all of the program's objects, in the program's time.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

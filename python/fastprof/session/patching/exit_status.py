@@ -3,8 +3,6 @@
 The interpreter does not pass it to exit handlers.
 """
 
-from __future__ import annotations
-
 import sys
 from threading import get_ident, main_thread
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """fastprof's finders on ``sys.meta_path``, which wait for an import."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

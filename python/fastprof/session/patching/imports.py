@@ -4,8 +4,6 @@ Before Python 3.12 an import of torch is a third slower under the hook, and no r
 million calls one by one.  A module's loader shows where the body of the module begins and ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from typing import Any

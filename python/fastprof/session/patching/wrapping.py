@@ -4,8 +4,6 @@ It has a separate file because of the function table: time here belongs to that 
 the code before and after is fastprof's.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
