@@ -14,13 +14,6 @@ import pytest
 from fastprof.cli import demo, demo_pure
 
 
-class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def _learn(task: demo.Task, steps: int) -> list[float]:
     losses = []
     for batch in itertools.islice(demo._endless(task.batches), steps):
@@ -122,12 +115,12 @@ def test_demo_that_cannot_be_saved_still_shows_its_report(
 def test_interrupted_demo_shows_what_it_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Interrupts(demo.QuarterLines):
+    class Interrupts(demo.Progress):
         def show(self, share: float, step: int, loss: float) -> None:
             if step == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "make_progress", Interrupts)
+    monkeypatch.setattr(demo, "Progress", Interrupts)
     assert demo.run_demo(["--backend", "pure", "--steps", "50"]) == 130
     out, _ = capsys.readouterr()
     assert "4 steps, loss" in out
@@ -163,12 +156,11 @@ def test_limit_of_steps_and_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [limit.share(n) for n in (1, 2, 3, 4, 5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_progress_into_a_file_is_a_few_lines() -> None:
+def test_progress_is_a_few_lines() -> None:
     stream = io.StringIO()
-    progress = demo.make_progress(stream)
+    progress = demo.Progress(stream)
     for step in range(1, 1001):
         progress.show(step / 1000, step, 0.5)
-    progress.close()
     lines = stream.getvalue().splitlines()
     assert [line.split(":")[0] for line in lines] == [
         "step 1",
@@ -177,16 +169,3 @@ def test_progress_into_a_file_is_a_few_lines() -> None:
         "step 750",
         "step 1000",
     ]
-
-
-def test_progress_in_a_terminal_is_one_line() -> None:
-    stream = Terminal()
-    progress = demo.make_progress(stream)
-    progress.show(0.5, 10, 0.7)
-    progress.show(1.0, 20, 0.3)
-    progress.close()
-    text = stream.getvalue()
-    assert text.count("\n") == 1
-    assert text.endswith("\n")
-    assert text.split("\r")[-1].startswith("[" + "#" * 30 + "]")
-    assert "loss 0.300" in text

@@ -69,56 +69,18 @@ class Limit:
         return min(1.0, (time.monotonic() - self._begin) / self._seconds)
 
 
-class Progress(Protocol):
-    """Shows the progress of training; ``share`` goes from 0 to 1."""
-
-    def show(self, share: float, step: int, loss: float) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class QuarterLines:
-    """For files and pipes: a line at the first step and at every quarter of the run."""
+class Progress:
+    """Writes a line at the first step and at every quarter of the run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._next = 0.0
 
     def show(self, share: float, step: int, loss: float) -> None:
+        """Take the finished part of the run, from 0 to 1, and its last step."""
         if share >= self._next:
             self._next = math.floor(share * 4 + 1) / 4
             print(f"step {step}: loss {loss:.3f} ({share:.0%})", file=self._stream, flush=True)
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-class UpdatingLine:
-    """For terminals: one line, rewritten about ten times a second."""
-
-    _WIDTH = 30
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = -1.0
-
-    def show(self, share: float, step: int, loss: float) -> None:
-        now = time.monotonic()
-        if now - self._shown < 0.1 and share < 1.0:
-            return
-        self._shown = now
-        bar = ("#" * round(share * self._WIDTH)).ljust(self._WIDTH)
-        self._stream.write(f"\r[{bar}] step {step}  loss {loss:.3f} ")
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.write("\n")
-        self._stream.flush()
-
-
-def make_progress(stream: TextIO) -> Progress:
-    """Return the progress display for ``stream``."""
-    return UpdatingLine(stream) if stream.isatty() else QuarterLines(stream)
 
 
 def make_task(backend: str | None) -> Task:
@@ -226,7 +188,7 @@ def run_demo(argv: Sequence[str] | None = None) -> int:
     logger = LastMetrics()
     losses: list[float] = []
     code = 0
-    progress = make_progress(sys.stderr)
+    progress = Progress(sys.stderr)
     every = min(_LOG_EVERY, options.steps or _LOG_EVERY)
     profiler = fastprof.Profiler(logger=logger, log_every=every)
     try:
@@ -234,8 +196,6 @@ def run_demo(argv: Sequence[str] | None = None) -> int:
             train(task, profiler, Limit(options.steps, options.seconds), progress, losses)
     except KeyboardInterrupt:
         code = 130
-    finally:
-        progress.close()
     report = profiler.report()
     saved = ""
     if options.save is not None:

@@ -46,9 +46,9 @@ def write(report: Report, stream: TextIO) -> None:
     stream.write("]}\n")
 
 
-def exact(value: int) -> bool:
-    """Return whether a viewer, which has no integers, represents this number exactly."""
-    return value <= EXACT
+def unit_of(total_ns: int) -> tuple[str, int]:
+    """Return the finest unit in which a viewer, which has no integers, has all times exactly."""
+    return next(u for u in UNITS if total_ns // u[1] <= EXACT or u is UNITS[-1])
 
 
 def _frame(key: Key) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _write_thread(
     parent, key = tree.nodes.parent, tree.nodes.key
     _, weight = folded(parent, column)
     inclusive = subtree_sums(parent, weight)
-    unit, divisor = next(u for u in UNITS if exact(inclusive[0] // u[1]) or u is UNITS[-1])
+    unit, divisor = unit_of(inclusive[0])
     head = {
         "type": "evented",
         "name": _thread_name(tree),

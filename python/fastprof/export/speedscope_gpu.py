@@ -8,7 +8,7 @@ import json
 from typing import TextIO
 
 from fastprof.export.gpu_stacks import gpu_stacks
-from fastprof.export.speedscope import SCHEMA, UNITS, exact
+from fastprof.export.speedscope import SCHEMA, unit_of
 from fastprof.report.model import Report
 
 
@@ -18,7 +18,7 @@ def write(report: Report, stream: TextIO) -> None:
     frames: dict[str, int] = {}
     samples = [[frames.setdefault(name, len(frames)) for name in stack] for stack, _ in stacks]
     total_ns = sum(ns for _, ns in stacks)
-    unit, divisor = next(u for u in UNITS if exact(total_ns // u[1]) or u is UNITS[-1])
+    unit, divisor = unit_of(total_ns)
     weights = [ns // divisor for _, ns in stacks]
     value = {
         "$schema": SCHEMA,

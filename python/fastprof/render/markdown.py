@@ -51,8 +51,7 @@ def _fits(lines: Sequence[str]) -> bool:
 
 
 def _blocks(report: Report, rows: int) -> list[Block]:
-    figures = tuple((figure.name, figure.value) for figure in known_figures(report))
-    overview = Table("", ("", ""), figures, left=frozenset({0, 1}))
+    overview = Table("", ("", ""), known_figures(report), left=frozenset({0, 1}))
     made: tuple[Part, ...] = (
         overview,
         _steps(report, rows),

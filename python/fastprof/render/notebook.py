@@ -19,12 +19,11 @@ _FINDINGS = 5
 
 def write(report: Report, stream: TextIO) -> None:
     """Write the fragment."""
-    figures = tuple((figure.name, figure.value) for figure in known_figures(report))
     title = "Functions, most self time first ({} of {})"
     notes = bullets([ascii_name(note, 1000) for note in report.notes])
     parts = (
         el("p", el("b", "fastprof report"), f": {duration(report.wall_ms)} recorded"),
-        _table(Table("", ("", ""), figures, left=frozenset({0, 1}))),
+        _table(Table("", ("", ""), known_figures(report), left=frozenset({0, 1}))),
         *map(_finding, report.findings[:_FINDINGS]),
         _table(steps_table(report)),
         _table(functions(report.functions, title, _FUNCTIONS)),

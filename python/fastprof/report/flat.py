@@ -14,6 +14,7 @@ Nothing here recurses: a tree may be as deep as its number of nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
@@ -25,30 +26,19 @@ _Number = TypeVar("_Number", int, float)
 TRANSPARENT = -1
 
 
+@dataclass(slots=True)
 class Row:
     """Totals of one group; times in ns, raw ones as recorded."""
 
-    __slots__ = (
-        "calls",
-        "cum_ns",
-        "primitive_calls",
-        "primitive_resumes",
-        "raw_cum_ns",
-        "raw_self_ns",
-        "resumes",
-        "self_ns",
-    )
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.resumes = 0
-        #: Calls not inside another activation of the same group.
-        self.primitive_calls = 0
-        self.primitive_resumes = 0
-        self.self_ns = 0
-        self.cum_ns = 0
-        self.raw_self_ns = 0
-        self.raw_cum_ns = 0
+    calls: int = 0
+    resumes: int = 0
+    #: Calls not inside another activation of the same group.
+    primitive_calls: int = 0
+    primitive_resumes: int = 0
+    self_ns: int = 0
+    cum_ns: int = 0
+    raw_self_ns: int = 0
+    raw_cum_ns: int = 0
 
 
 class Flat:
@@ -196,30 +186,24 @@ def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[
     return flatten(tree, [groups[i] for i in few], own_ns)
 
 
+@dataclass(slots=True)
 class _PairSums:
     """Totals as columns, by the number of a pair; number 0 is time outside of functions.
 
     ``cum_ns`` counts the outermost activations of a row.
     """
 
-    __slots__ = ("calls", "cum_ns", "raw_cum_ns", "raw_ns", "resumes", "self_ns")
-
-    def __init__(self) -> None:
-        self.calls = [0]
-        self.resumes = [0]
-        self.self_ns = [0]
-        self.raw_ns = [0]
-        self.cum_ns = [0]
-        self.raw_cum_ns = [0]
+    calls: list[int] = field(default_factory=lambda: [0])
+    resumes: list[int] = field(default_factory=lambda: [0])
+    self_ns: list[int] = field(default_factory=lambda: [0])
+    raw_ns: list[int] = field(default_factory=lambda: [0])
+    cum_ns: list[int] = field(default_factory=lambda: [0])
+    raw_cum_ns: list[int] = field(default_factory=lambda: [0])
 
     def add(self) -> int:
         """Return the number of a new pair."""
-        self.calls.append(0)
-        self.resumes.append(0)
-        self.self_ns.append(0)
-        self.raw_ns.append(0)
-        self.cum_ns.append(0)
-        self.raw_cum_ns.append(0)
+        for name in self.__slots__:
+            getattr(self, name).append(0)
         return len(self.calls) - 1
 
 

@@ -12,7 +12,7 @@ from fastprof.report.model_gpu import (
     SmallKernels,
 )
 from fastprof.report.occupancy import achieved_occupancy, blocks_per_sm
-from fastprof.report.rows import FunctionRow
+from fastprof.report.rows import FunctionRow, key_of
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import OTHER_KERNELS, GpuKernel, GpuSnapshot
 
@@ -156,10 +156,5 @@ def kernels_in(snapshot: Snapshot, section: str) -> tuple[KernelUse, ...]:
 
 def kernels_of(snapshot: Snapshot, function: FunctionRow) -> tuple[KernelUse, ...]:
     """Return the kernels launched by the functions with the same text as ``function``."""
-    wanted = (function.kind, function.file, function.line, function.name, function.qualname)
-    own = {
-        i
-        for i, k in enumerate(snapshot.keys)
-        if (k.kind, k.file, k.line, k.name, k.qualname) == wanted
-    }
-    return launched_below(snapshot, own)
+    wanted = key_of(function)
+    return launched_below(snapshot, {i for i, key in enumerate(snapshot.keys) if key == wanted})

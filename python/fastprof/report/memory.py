@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from fastprof.report.model_gpu import MemoryParts, MemoryReport, MemorySampleRow, MemorySectionRow
+from fastprof.report.model_gpu import MemoryParts, MemoryReport, MemorySectionRow
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.memory import MemorySample, MemorySection, MemorySnapshot
 
@@ -42,10 +42,7 @@ def memory_report(snapshot: Snapshot) -> MemoryReport | None:
         device_allocs_per_step=memory.device_allocs / steps if steps else None,
         device_frees_per_step=memory.device_frees / steps if steps else None,
         peaks_reset=memory.peaks_reset,
-        samples=tuple(
-            MemorySampleRow(s.step, s.allocated, s.reserved, s.peak_allocated, s.peak_reserved)
-            for s in memory.samples
-        ),
+        samples=memory.samples,
         sections=_sections(snapshot, memory.sections),
         parts=_parts(memory),
     )

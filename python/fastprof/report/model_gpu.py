@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fastprof.names import file_name
 from fastprof.report.figures import duration
+from fastprof.snapshot.memory import MemorySample
 
 #: Name of the kernels for which the table had no row left.
 OTHER_KERNELS_NAME = "(other kernels)"
@@ -421,17 +422,6 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySampleRow:
-    """Bytes at the end of one step."""
-
-    step: int
-    allocated: int
-    reserved: int
-    peak_allocated: int
-    peak_reserved: int
-
-
-@dataclass(frozen=True, slots=True)
 class MemorySectionRow:
     """Memory over all entries of one section.
 
@@ -495,6 +485,6 @@ class MemoryReport:
     device_allocs_per_step: float | None
     device_frees_per_step: float | None
     peaks_reset: bool
-    samples: tuple[MemorySampleRow, ...]
+    samples: tuple[MemorySample, ...]
     sections: tuple[MemorySectionRow, ...]
     parts: MemoryParts | None = None

@@ -7,7 +7,7 @@ context has its time and its usual time; functions and top-level sections sum up
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 from fastprof.names import ascii_name, elided, file_name
@@ -285,33 +285,22 @@ class _Sum:
     typical_calls: float = 0.0
 
 
-@dataclass(slots=True)
-class _Sums:
-    rows: dict[tuple[Key, str, str], _Sum] = field(default_factory=dict)
-
-    def add(
-        self, group: tuple[Key, str, str], ns: int, calls: int, typical: Sequence[float]
-    ) -> None:
-        row = self.rows.setdefault(group, _Sum())
-        row.ns += ns
-        row.calls += calls
-        row.typical_ns += typical[0]
-        row.typical_calls += typical[1]
-
-
 def _function_rows(
     snapshot: Snapshot, usual: _Usual, step: OutlierStep
 ) -> tuple[OutlierFunction, ...]:
-    sums = _Sums()
+    sums: dict[tuple[Key, str, str], _Sum] = {}
     least_ms = _LISTED * (step.wall_ns / 1e6 - usual.wall_ms)
     for row in step.rows:
         key = snapshot.keys[usual.tree.key[row.node]]
         caller = (
             "" if key.kind in ("python", "section", "root") else _caller(snapshot, usual, row.node)
         )
-        typical = usual.of_node(step, row)
-        in_window = [value * step.window_steps for value in typical]
-        sums.add((key, usual.in_section[row.node], caller), row.self_ns, row.calls, in_window)
+        typical_ns, typical_calls = usual.of_node(step, row)
+        group = sums.setdefault((key, usual.in_section[row.node], caller), _Sum())
+        group.ns += row.self_ns
+        group.calls += row.calls
+        group.typical_ns += typical_ns * step.window_steps
+        group.typical_calls += typical_calls * step.window_steps
     rows = [
         OutlierFunction(
             qualname=key.qualname,
@@ -327,7 +316,7 @@ def _function_rows(
             calls=s.calls,
             typical_calls=s.typical_calls,
         )
-        for (key, section, caller), s in sums.rows.items()
+        for (key, section, caller), s in sums.items()
         if s.ns / 1e6 - s.typical_ns / 1e6 >= least_ms
     ]
     return tuple(sorted(rows, key=lambda r: -r.excess_ms)[:_FUNCTIONS])

@@ -1,6 +1,7 @@
 """Measures the time of fastprof's Python code in the program's loop."""
 
 import time
+from dataclasses import dataclass
 
 clock = time.perf_counter_ns
 
@@ -10,6 +11,7 @@ clock = time.perf_counter_ns
 UNTIMED = 1.0
 
 
+@dataclass(slots=True)
 class OwnTime:
     """The sum over a run, for the training thread.
 
@@ -17,16 +19,13 @@ class OwnTime:
     calls :meth:`took` with them when it ends, so that nested measurements count once.
     """
 
-    __slots__ = ("apart_ns", "ns", "steps", "whole_ns")
-
-    def __init__(self) -> None:
-        self.ns = 0
-        #: Time inside that counts elsewhere, or for the program.
-        self.apart_ns = 0
-        #: The part of it that is timed as a whole: occasional work after a step.
-        self.whole_ns = 0
-        #: Ends of steps that were measured together with the code that made them.
-        self.steps = 0
+    ns: int = 0
+    #: Time inside that counts elsewhere, or for the program.
+    apart_ns: int = 0
+    #: The part of it that is timed as a whole: occasional work after a step.
+    whole_ns: int = 0
+    #: Ends of steps that were measured together with the code that made them.
+    steps: int = 0
 
     @property
     def untimed_ns(self) -> int:

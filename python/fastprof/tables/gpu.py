@@ -41,7 +41,15 @@ def has_gpu(report: Report) -> bool:
 def gpu_lines(report: Report) -> list[str]:
     """Return the lines at the top: GPU load and memory, or the reason why they are unknown."""
     lines = [] if report.gpu is None else [_gpu_line(report.gpu)]
-    return lines if report.memory is None else [*lines, _memory_line(report.memory)]
+    if report.memory is not None:
+        lines.append(f"GPU memory: {memory_text(report.memory, ' reserved at the peak')}")
+    return lines
+
+
+def memory_text(memory: MemoryReport, what: str = "") -> str:
+    """Return the peak of reserved memory, ``what`` it is, and its share of the device's."""
+    share = "" if memory.share is None else f" ({with_percent(memory.share)})"
+    return f"{size_of(memory.peak_reserved, memory.total_bytes)}{what}{share}"
 
 
 def _gpu_line(gpu: GpuReport) -> str:
@@ -56,12 +64,6 @@ def _gpu_line(gpu: GpuReport) -> str:
     busy = with_percent(gpu.utilization)
     span = "measured steps" if any(device.steps for device in gpu.devices) else "recording"
     return f"GPU: {names}; busy {busy} of the {span}"
-
-
-def _memory_line(memory: MemoryReport) -> str:
-    share = "" if memory.share is None else f" ({with_percent(memory.share)})"
-    used = size_of(memory.peak_reserved, memory.total_bytes)
-    return f"GPU memory: {used} reserved at the peak{share}"
 
 
 def gpu_tables(report: Report) -> list[Table]:

@@ -98,8 +98,7 @@ def _functions(report: Report, limit: int) -> Table:
 def _overview(report: Report) -> Table:
     if report.steps.mean_ms is None and not has_gpu(report):
         return Table("", (), ())
-    rows = tuple((figure.name, figure.value) for figure in known_figures(report))
-    return Table("Overview", ("figure", "value"), rows, left=frozenset({0, 1}))
+    return Table("Overview", ("figure", "value"), known_figures(report), left=frozenset({0, 1}))
 
 
 def steps_table(report: Report) -> Table:

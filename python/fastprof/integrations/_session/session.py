@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations._torch import owner as torch_owner
@@ -26,17 +27,15 @@ if TYPE_CHECKING:
 _CHECKPOINT = "checkpoint"
 
 
+@dataclass(slots=True)
 class _Entry:
     """An open action: its section, and whether that was open when another action began."""
 
-    __slots__ = ("key", "late", "name", "section", "was_open")
-
-    def __init__(self, key: object, name: str, section: Section | None, late: bool) -> None:
-        self.key = key
-        self.name = name
-        self.section = section
-        self.late = late
-        self.was_open = False
+    key: object
+    name: str
+    section: Section | None
+    late: bool
+    was_open: bool = False
 
 
 class Session:

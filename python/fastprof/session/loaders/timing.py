@@ -7,6 +7,7 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastprof.capture.options import check_float
@@ -24,21 +25,19 @@ NO_LOADER = -1
 UNKNOWN = "unknown"
 
 
+@dataclass(slots=True, eq=False)
 class LoaderEntry:
     """One loader as the recorder and the metric keys know it."""
 
-    __slots__ = ("batches", "name", "settled", "split", "tag", "told", "weight")
-
-    def __init__(self, tag: int, name: str, split: str) -> None:
-        self.tag = tag
-        self.name = name
-        self.split = split
-        #: Configured share in a mixture of loaders, if the user stated one.
-        self.weight: float | None = None
-        self.batches = 0
-        #: Whether the split is known, not guessed; and whether the user stated it.
-        self.settled = True
-        self.told = True
+    tag: int
+    name: str
+    split: str
+    #: Configured share in a mixture of loaders, if the user stated one.
+    weight: float | None = None
+    batches: int = 0
+    #: Whether the split is known, not guessed; and whether the user stated it.
+    settled: bool = True
+    told: bool = True
 
 
 class LoaderRegistry:

@@ -6,24 +6,18 @@ need, and gets the same figures in a tenth of the time.
 """
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 _MEMORY = "[memory]"
 _OUT_OF_MEMORY = "[OutOfMemory]"
 #: Events that torch's own tables leave out.
-_HIDDEN = frozenset(
-    {
-        _MEMORY,
-        _OUT_OF_MEMORY,
-        "profiler::_record_function_enter",
-        "profiler::_record_function_enter_new",
-        "profiler::_record_function_exit",
-        "aten::is_leaf",
-        "aten::output_nr",
-        "aten::_version",
-    }
-)
+_HIDDEN = frozenset((
+    _MEMORY, _OUT_OF_MEMORY, "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new", "profiler::_record_function_exit",
+    "aten::is_leaf", "aten::output_nr", "aten::_version",
+))  # fmt: skip
 _HOST_MEMORY = ("CPU", "MKLDNN", "IDEEP")
 _DEVICE_MEMORY = ("CUDA", "PrivateUse1", "HIP", "XPU")
 #: The devices of operators' kernels.
@@ -51,45 +45,30 @@ class WindowEvents:
         return _averages(self._profile.profiler, self._events, by_shape)
 
 
+@dataclass(slots=True, eq=False)
 class _Event:
     """The fields of an event that the sums use; times are ns."""
 
-    __slots__ = (
-        "annotation",
-        "asynchronous",
-        "children",
-        "device",
-        "device_memory",
-        "device_ns",
-        "end",
-        "is_record",
-        "kernel_ns",
-        "memory",
-        "name",
-        "parent",
-        "raw",
-        "removed",
-        "start",
-        "thread",
-        "within_device_memory",
-        "within_memory",
-        "within_ns",
-    )
-
-    def __init__(self, raw: Any, name: str, device: str, start: int, end: int) -> None:
-        self.raw = raw
-        self.name = name
-        self.device = device
-        self.start = start
-        self.end = end
-        self.thread: int = raw.start_thread_id()
-        self.asynchronous = self.annotation = self.removed = False
-        self.is_record = False  # a memory record, without a duration
-        self.parent: _Event | None = None
-        self.children = 0
-        self.kernel_ns = self.device_ns = self.memory = self.device_memory = 0
-        # Of nested operators.
-        self.within_ns = self.within_memory = self.within_device_memory = 0
+    raw: Any
+    name: str
+    device: str
+    start: int
+    end: int
+    thread: int
+    asynchronous: bool = False
+    annotation: bool = False
+    removed: bool = False
+    is_record: bool = False  # a memory record, without a duration
+    parent: "_Event | None" = None
+    children: int = 0
+    kernel_ns: int = 0
+    device_ns: int = 0
+    memory: int = 0
+    device_memory: int = 0
+    # Of nested operators.
+    within_ns: int = 0
+    within_memory: int = 0
+    within_device_memory: int = 0
 
 
 def _is_known(profiler: Any, raw: Any) -> bool:
@@ -129,7 +108,9 @@ def _read(profiler: Any, raw: Any) -> list[_Event]:
         device = devices.get(kind)
         if device is None:
             device = devices[kind] = _short(kind)
-        event = _Event(item, demangle[name], device, item.start_ns(), item.end_ns())
+        event = _Event(
+            item, demangle[name], device, item.start_ns(), item.end_ns(), item.start_thread_id()
+        )
         event.asynchronous = item.is_async() or event.thread != item.end_thread_id()
         event.annotation = item.is_user_annotation()
         events.append(event)
@@ -210,7 +191,7 @@ def _add_memory(events: list[_Event], records: list[Any], exhausted: list[Any]) 
     outside = [record for i, record in enumerate(records) if not inside[i]]
     for record in (*outside, *exhausted):
         kind, now = _short(record.device_type()), record.start_ns()
-        event = _Event(record, record.name(), "CPU", now, now)
+        event = _Event(record, record.name(), "CPU", now, now, record.start_thread_id())
         event.is_record = True
         event.memory = record.nbytes() if kind in _HOST_MEMORY else 0
         event.device_memory = record.nbytes() if kind in _DEVICE_MEMORY else 0
