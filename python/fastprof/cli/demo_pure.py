@@ -4,8 +4,6 @@ Samples, network and gradients use lists of floats; the derivatives are the text
 tests check them numerically.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -114,7 +112,7 @@ class Tanh:
 class Loss:
     """A loss as a number that can propagate its gradients."""
 
-    def __init__(self, network: Network, probabilities: Vector, labels: list[float]) -> None:
+    def __init__(self, network: "Network", probabilities: Vector, labels: list[float]) -> None:
         self._network = network
         self._errors = [p - label for p, label in zip(probabilities, labels, strict=True)]
         likely = [p if label else 1.0 - p for p, label in zip(probabilities, labels, strict=True)]

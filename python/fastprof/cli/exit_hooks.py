@@ -8,8 +8,6 @@ it would have died.
 A forked child gets the program's own handlers back and never writes anything.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -47,7 +45,7 @@ class Endings:
         self._installed: Any = None
         self._handles_sigterm = False
 
-    def __enter__(self) -> Endings:  # noqa: PYI034 - Self is new in 3.11
+    def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
         stop, end, real_exit = self.stop, self._end, self._real_exit
 
         def _exit(status: int) -> NoReturn:

@@ -4,15 +4,13 @@ Exit statuses: the program's own, whatever happens to the profile; 2 if the prog
 (an unknown option, an invalid value, no place for the output, another profiler active).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.folders import files_since, link_latest, ranks_here, remove_if_empty, run_folder
@@ -28,6 +26,7 @@ from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.read.pstats import Entry, Function
 from fastprof.report import Report
+from fastprof.report.ranks_now import JobNow
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import VARIABLE
@@ -37,9 +36,6 @@ from fastprof.session.output.trace import TraceOptions
 from fastprof.session.patching.imports import LightImports
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.tables.layout import width_of, wrapped
-
-if TYPE_CHECKING:
-    from fastprof.report.ranks_now import JobNow
 
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")

@@ -9,15 +9,13 @@
     print(profiling.report())
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelerate.utils import ProfileKwargs
 
@@ -30,11 +28,7 @@ from fastprof.integrations._session.common import ScalarLogger, check_options, o
 from fastprof.integrations._session.patches import Attachment
 from fastprof.integrations._session.session import Session
 from fastprof.integrations._torch.models import has_loss
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from fastprof.report import Report
+from fastprof.report import Report
 
 __all__ = ["AcceleratorAttachment", "FastprofKwargs", "attach", "profile"]
 
@@ -49,7 +43,7 @@ def attach(
     val_loaders: Mapping[str, Any] | None = None,
     align_ranks: bool = False,
     **options: Any,
-) -> AcceleratorAttachment:
+) -> "AcceleratorAttachment":
     """Start a run that records ``accelerator``'s training loop, without changing the loop.
 
     It ends with ``accelerator.end_training()``, ``detach()``, its ``with`` block, or the
@@ -80,7 +74,7 @@ def attach(
 @contextmanager
 def profile(
     accelerator: Any, handler: Any = None, **options: Any
-) -> Iterator[AcceleratorAttachment]:
+) -> "Iterator[AcceleratorAttachment]":
     """``accelerator.profile()`` with fastprof and :func:`attach`.
 
     ``with profile(accelerator) as prof:`` around the loop, ``prof.step()`` at each step
@@ -134,7 +128,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
         # Accelerator looks a handler up by its exact class.
         return ProfileKwargs
 
-    def build(self) -> _Window:  # type: ignore[override, unused-ignore]
+    def build(self) -> "_Window":  # type: ignore[override, unused-ignore]
         """Return the context of ``accelerator.profile()`` (called by Accelerate)."""
         options = {**operator_options(self), **self.options}
         return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
@@ -152,7 +146,7 @@ class _Window:
         """The :class:`fastprof.Profiler`."""
         return self._session.profiler
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "_Window":  # noqa: PYI034 - Self is new in 3.11
         self._session.start()
         self._recorded = self._session.alive
         self._session.begin_step()

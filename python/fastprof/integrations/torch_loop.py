@@ -10,11 +10,9 @@
 ``fastprof run train.py`` and ``FASTPROF=1`` do the same.  See docs/integrations/pytorch.md.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastprof.errors import StateError
 from fastprof.integrations._torch.data import Loaders
@@ -23,14 +21,10 @@ from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.models import has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
+from fastprof.report import Report
 from fastprof.session import current
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from fastprof.report import Report
 
 __all__ = ["TorchLoop", "attach"]
 
@@ -73,7 +67,7 @@ class TorchLoop:
         """Return the report of the run, like ``profiler.report()``."""
         return self.profiler.report()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TorchLoop":  # noqa: PYI034 - Self is new in 3.11
         return self
 
     def __exit__(self, *exc_info: object) -> None:

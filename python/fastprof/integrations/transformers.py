@@ -4,8 +4,6 @@
 but sees only the events of callbacks: see docs/integrations/transformers.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -22,7 +20,7 @@ _FORWARD = "forward"
 _OPTIMIZER = "optimizer"
 
 
-def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> TrainerAttachment:
+def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> "TrainerAttachment":
     """Record the next ``trainer.train()``.
 
     When training ends, in any way, this restores the methods that it replaced.

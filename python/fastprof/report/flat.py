@@ -11,8 +11,6 @@ function, which is also the caller of its callees.
 Nothing here recurses: a tree may be as deep as its number of nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -50,7 +48,7 @@ class Flat:
         self.rows: dict[int, Row] = {}
         self.edges: dict[tuple[int, int], Row] = {}
 
-    def add(self, other: Flat) -> None:
+    def add(self, other: "Flat") -> None:
         """Add another table of the same groups."""
         for group, row in other.rows.items():
             _add(self.rows.setdefault(group, Row()), row)

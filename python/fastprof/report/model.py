@@ -4,8 +4,6 @@ The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof
 ``fastprof.render``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -101,7 +99,7 @@ class Report:
         known = ", ".join(repr(n) for n in names) or "none"
         raise UnknownSectionError(f"no section {name!r:.80} was recorded; there are: {known}")
 
-    def in_phase(self, phase: str) -> Report:
+    def in_phase(self, phase: str) -> "Report":
         """Return the report on another phase of the run.
 
         Args:

@@ -9,8 +9,6 @@ statements, except those of the program's own modules.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -122,7 +120,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
 
 def _entries(
     snapshot: Snapshot, number: int, self_ns: Sequence[int]
-) -> tuple[list[_Entry], list[Key], _Folded]:
+) -> "tuple[list[_Entry], list[Key], _Folded]":
     """Return the tree, callers first, and the library functions folded into it."""
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = [_kind(key) for key in keys]

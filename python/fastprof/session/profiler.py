@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from fastprof.capture import Section
 from fastprof.capture.options import RecorderOptions, recorder_options
+from fastprof.report import Report
 from fastprof.session.gpu.memory import MemoryMode
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.options import Options
@@ -14,13 +16,10 @@ from fastprof.session.output.metrics import Metric
 from fastprof.session.output.trace import TraceOptions, trace_options
 from fastprof.session.run import Run
 from fastprof.session.schedule import Schedule
+from fastprof.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from fastprof.capture import Section
-    from fastprof.report import Report
-    from fastprof.snapshot import Snapshot
 
 _L = TypeVar("_L", bound=Iterable[Any])
 

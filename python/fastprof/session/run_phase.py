@@ -1,14 +1,9 @@
 """Tracks the phase of the run, as loaders, integrations and the program report it."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
 
+from fastprof.capture.options import Recorder
 from fastprof.snapshot.run_phases import RUN_PHASES
-
-if TYPE_CHECKING:
-    from fastprof.capture.options import Recorder
 
 #: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")

@@ -1,17 +1,12 @@
 """Section reports for a training loop that only uses ``profile_section``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastprof.capture.options import check_int
 from fastprof.session import current
 from fastprof.session.output.periodic import SORTS
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class TrainingProfiling:
@@ -32,7 +27,7 @@ class TrainingProfiling:
         """End the run and print the final report; does nothing the second time."""
         self.profiler.stop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TrainingProfiling":  # noqa: PYI034 - Self is new in 3.11
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -1,14 +1,10 @@
 """Runs a few steps without the function hook, to measure its cost in this program."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fastprof.capture.options import Recorder
+from fastprof.capture.options import Recorder
 
 #: Steps per block without the hook, if steps are long; the first one is not used.
 BLOCK = 3

@@ -4,8 +4,6 @@ A kind reads a value from a file and writes it; :mod:`fastprof.snapshot.codec` f
 field in its annotation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +50,7 @@ class WrongError(FastprofError):
         self._wanted = wanted
         self._path = path
 
-    def under(self, step: str) -> WrongError:
+    def under(self, step: str) -> "WrongError":
         """Return the same error, relative to the enclosing object."""
         self._path = step + self._path
         return self

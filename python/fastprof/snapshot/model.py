@@ -9,8 +9,6 @@ range, columns of equal length, parents before children, counters not negative);
 raises :class:`SnapshotError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -180,7 +178,7 @@ class NodeTable(Table):
                 if self.parent[row] > 0:
                     raise WrongError(self.phase[row], "the phase of its parent", f".phase[{row}]")
 
-    def only(self, phases: Collection[int]) -> NodeTable:
+    def only(self, phases: Collection[int]) -> "NodeTable":
         """Return the same rows, without calls and time in rows of other phases."""
         phase = self.phase or (STEPS,) * len(self)
         idle = self.idle_ns or (self.self_ns[0],)
@@ -407,7 +405,7 @@ class Snapshot(Record):
             return self.duration_ns if RUN_PHASES[STEPS] in wanted else 0
         return sum(phase.wall_ns for phase in self.phases if phase.name in wanted)
 
-    def only(self, *names: str) -> Snapshot:
+    def only(self, *names: str) -> "Snapshot":
         """Return the part of the snapshot in some phases of the run.
 
         Trees keep their rows, so indices of nodes stay valid; rows of other phases have no calls
@@ -440,7 +438,7 @@ class Snapshot(Record):
         return {"schema": self.schema, **Record.to_dict(self), "forms": forms}
 
     @staticmethod
-    def from_dict(data: object) -> Snapshot:
+    def from_dict(data: object) -> "Snapshot":
         """Validate ``data`` (as from ``json.loads``) and return the snapshot.
 
         Raises:

@@ -1,7 +1,5 @@
 """Single events of a trace, as JSON."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,7 @@ class Process:
     tids: tuple[int, ...]
 
     @staticmethod
-    def of(snapshot: Snapshot, trace: TraceSnapshot) -> Process:
+    def of(snapshot: Snapshot, trace: TraceSnapshot) -> "Process":
         """Choose numbers: the kernel's, unless two would be the same."""
         pid = snapshot.meta.get("pid")
         number = pid if type(pid) is int and pid > 0 else 1

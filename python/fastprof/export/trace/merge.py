@@ -10,8 +10,6 @@ Its processes get separate process ids here: events of two tools in one track wo
 difference of their clocks.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -130,7 +128,7 @@ class TorchTrace:
             if text is not None:
                 yield text
 
-    def _moved(self, windows: Sequence[TraceWindow]) -> _Moved | None:
+    def _moved(self, windows: Sequence[TraceWindow]) -> "_Moved | None":
         ours = trace.base_ns(windows)
         return _Moved(self._base - ours, absolute=not self._base) if ours else None
 

@@ -1,21 +1,15 @@
 """Hooks on the loaders and models that Accelerate prepares; also used for transformers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import accelerate.data_loader
 
 from fastprof.capture.sections import profile_section
+from fastprof.integrations._session.patches import Patches
+from fastprof.integrations._session.session import Session
 from fastprof.integrations._torch.modules import Hook, ResultHook
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from fastprof.integrations._session.patches import Patches
-    from fastprof.integrations._session.session import Session
 
 _DATA = profile_section("data")
 
@@ -105,7 +99,7 @@ class _Fetching:
         self._evaluating = False
         self._thread = threading.get_ident()
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> "_Fetching":
         return self
 
     def __next__(self) -> Any:

@@ -1,16 +1,12 @@
 """Reads the state of Lightning's objects."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.integrations._session.patches import Patches
+from fastprof.integrations._session.session import Session
 from fastprof.session.loaders.timing import TimedIterator
-
-if TYPE_CHECKING:
-    from fastprof.integrations._session.patches import Patches
-    from fastprof.integrations._session.session import Session
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 

@@ -9,12 +9,11 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations._session.session import NO_SESSION, Session
+from fastprof.report import Report
+from fastprof.session.profiler import Profiler
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from fastprof.report import Report
-    from fastprof.session.profiler import Profiler
 
 
 class Patches:

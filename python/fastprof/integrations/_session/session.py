@@ -4,24 +4,19 @@ Nothing here raises into the training: a failing hook is reported once, becomes 
 note of the report, and from then on the hooks do nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.capture import Section
 from fastprof.integrations._torch import owner as torch_owner
 from fastprof.session import current
 from fastprof.session.loaders.timing import Holder
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
-
-if TYPE_CHECKING:
-    from fastprof.capture import Section
-
 
 #: Name of a section, and of a phase of the run.
 _CHECKPOINT = "checkpoint"

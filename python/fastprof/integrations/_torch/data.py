@@ -5,24 +5,20 @@ loader.  It times ``next()`` like :meth:`fastprof.Profiler.loader`, and leaves l
 that are already timed that way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastprof.capture.sections import profile_section
+from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
 from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
 from fastprof.session.loaders.worker_stats import Pass as WatchedPass
 from fastprof.session.own_time import clock
 from fastprof.session.patching.wrapping import FAILED
 from fastprof.session.run import Run
-
-if TYPE_CHECKING:
-    from fastprof.integrations._torch.phases import Phases
 
 _L = TypeVar("_L", bound=Iterable[Any])
 

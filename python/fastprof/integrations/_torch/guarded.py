@@ -1,15 +1,11 @@
 """Replaces torch's functions for a run: a failing hook is switched off, all are removed exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.integrations._torch.phases import Phases
 from fastprof.session.own_time import clock
 from fastprof.session.patching.wrapping import After, Before, wrap
-
-if TYPE_CHECKING:
-    from fastprof.integrations._torch.phases import Phases
 
 Fail = Callable[[str, BaseException], None]
 

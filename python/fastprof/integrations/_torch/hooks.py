@@ -4,13 +4,12 @@ They are installed once torch is imported, and removed exactly.  fastprof report
 hook once, adds a note to the report and switches the hook off; the training continues.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._torch.data import Loaders
@@ -18,14 +17,10 @@ from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.modules import ModuleRows, ResultHook
+from fastprof.integrations._torch.phases import Phases
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
 from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from fastprof.integrations._torch.phases import Phases
 
 CHECKPOINT = profile_section("checkpoint")
 H2D = profile_section("h2d")

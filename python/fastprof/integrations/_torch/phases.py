@@ -6,22 +6,17 @@ it.  A loss computed by functions follows the last call, so ``forward`` stays op
 return of a module if, the last time that this module returned, backward was the next event.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
-from fastprof.session.own_time import clock
-
-if TYPE_CHECKING:
-    from fastprof.session.own_time import OwnTime
-    from fastprof.session.run import Run
+from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.run import Run
 
 DATA = profile_section("data")
 FORWARD = profile_section("forward")

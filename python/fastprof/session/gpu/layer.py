@@ -5,20 +5,16 @@ program does would break the children that it forks, so until then the layer wai
 becomes a sentence with its cause and never an exception in the training code.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from fastprof.capture.options import Recorder
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.rival_profilers import Conflicts
-
-if TYPE_CHECKING:
-    from fastprof.capture.options import Recorder
 
 _T = TypeVar("_T")
 

@@ -4,24 +4,18 @@ It reads ``torch.cuda.memory_stats``, but only once the program itself has impor
 initialised CUDA.  This is a call into the allocator, not into the GPU: it waits for nothing.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from fastprof.capture import Section
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from fastprof.capture import Section
 
 _F = TypeVar("_F")
 
@@ -339,7 +333,7 @@ class SampledSection:
         """The section's name."""
         return self._section.name
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "SampledSection":  # noqa: PYI034 - Self is new in 3.11
         self._sampler.enter()
         self._section.__enter__()
         return self

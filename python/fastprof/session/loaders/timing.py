@@ -1,22 +1,17 @@
 """Observed data loaders: their names, and the iterators that time ``next()``."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from fastprof.capture import Section
 from fastprof.capture.options import check_float
-from fastprof.session.loaders.worker_stats import watched
+from fastprof.session.loaders.worker_stats import Watches, watched
 from fastprof.session.output.metric_names import component_among
-
-if TYPE_CHECKING:
-    from fastprof.capture import Section
-    from fastprof.session.loaders.worker_stats import Watches
 
 SPLITS = ("train", "val")
 
@@ -262,7 +257,7 @@ class TimedLoader:
         self._fp_entry = entry
         self._fp_loader: Any = loader
 
-    def __iter__(self) -> TimedIterator:
+    def __iter__(self) -> "TimedIterator":
         run, entry = self._fp_run, self._fp_entry
         return timed_iterator(run, entry, run.watches.of(entry.tag).open(self._fp_loader))
 
@@ -309,7 +304,7 @@ class TimedIterator:
         #: The watch of its workers; None for other iterators than those of torch's loaders.
         self._fp_pass = watched(iterator)
 
-    def __iter__(self) -> TimedIterator:
+    def __iter__(self) -> "TimedIterator":
         return self
 
     def __next__(self) -> Any:

@@ -1,7 +1,5 @@
 """Merges the function profiles of loaders' workers into one tree per loader."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
@@ -110,7 +108,7 @@ class WorkerProfiles:
         self._folder = None
         self.on = False
 
-    def of(self, tag: int) -> MergedTree | None:
+    def of(self, tag: int) -> "MergedTree | None":
         """Return the data collected from the loader ``tag``."""
         return self._merged.get(tag)
 

@@ -15,8 +15,6 @@ whichever was later.  Both are visible here if the loop was waiting when the bat
 Batches that arrived at other times have no load time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -63,7 +61,7 @@ class Watches:
         self._replaced: list[tuple[type, str, Any, Any]] = []
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def of(self, tag: int) -> LoaderWatch:
+    def of(self, tag: int) -> "LoaderWatch":
         """Return the watch of the loader ``tag``."""
         watch = self._by_tag.get(tag)
         if watch is None:
@@ -166,7 +164,7 @@ class LoaderWatch:
         loader: Any = None,
         *,
         resumed: bool = False,
-    ) -> Pass | None:
+    ) -> "Pass | None":
         """Begin to watch an iterator, if it is one of torch's loaders' and the run is active.
 
         Args:

@@ -1,24 +1,20 @@
 """Files of an operator window: tables and the trace, in torch.profiler's own layout."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastprof.fileio import atomic_write
+from fastprof.report.operators import OperatorReport
 from fastprof.session.environment.rank import Identity, find_local_rank
+from fastprof.session.operators.events import WindowEvents
+from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import path_of_rank
 from fastprof.tables.layout import table_lines
 from fastprof.tables.operators import MEMORY_ROWS, memory_table, operator_table
-
-if TYPE_CHECKING:
-    from fastprof.report.operators import OperatorReport
-    from fastprof.session.operators.events import WindowEvents
-    from fastprof.session.operators.profile import OperatorProfile
 
 STATS_FILE = "profile_stats.txt"
 _STATS_ROWS = 20

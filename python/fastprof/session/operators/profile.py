@@ -1,7 +1,5 @@
 """Options of torch.profiler: what to record, and in which steps."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -102,7 +100,7 @@ class OperatorProfile:
             object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> OperatorProfile:
+    def from_config(cls, config: Mapping[str, Any]) -> "OperatorProfile":
         """Return a value from a configuration: keys as above, the schedule's below ``schedule``.
 
         ``{"with_stack": True, "schedule": {"active": 5}}`` and ``{"with_stack": "true",
@@ -135,7 +133,7 @@ class OperatorProfile:
         return cls(**values, schedule=schedule if enabled else None)
 
     @classmethod
-    def from_profile_kwargs(cls, handler: Any) -> OperatorProfile:
+    def from_profile_kwargs(cls, handler: Any) -> "OperatorProfile":
         """Return a value from Accelerate's ``ProfileKwargs``, or a mapping with its fields.
 
         ``activities`` None means torch.profiler's default: the CPU, and CUDA if it is available.

@@ -4,27 +4,23 @@ torch is used only if the program has imported it.  Each window is a separate pr
 another one's records.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.session.faults import Faults
+from fastprof.session.operators.events import WindowEvents
 from fastprof.session.operators.function_hook import FunctionHook
 from fastprof.session.operators.limit import RECORDING_NS, EventLimit
+from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.operators.sums import OperatorSums
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, first_of_cycle
-
-if TYPE_CHECKING:
-    from fastprof.session.faults import Faults
-    from fastprof.session.operators.events import WindowEvents
-    from fastprof.session.operators.profile import OperatorProfile
-    from fastprof.snapshot.operators import OperatorSnapshot
+from fastprof.snapshot.operators import OperatorSnapshot
 
 #: Windows and files listed in a report; more are only counted.
 _MAX_LISTED = 10_000

@@ -1,17 +1,13 @@
 """Passes the metrics of a run to its logger."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.capture.options import Recorder
+from fastprof.report import Report
+from fastprof.session.faults import Faults
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow
 from fastprof.session.own_time import OwnTime, clock
-
-if TYPE_CHECKING:
-    from fastprof.capture.options import Recorder
-    from fastprof.report import Report
-    from fastprof.session.faults import Faults
 
 
 class MetricEmitter:

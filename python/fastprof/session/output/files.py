@@ -1,19 +1,14 @@
 """The files of a run: paths checked at the start, written at the end and in between."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastprof.render.formats import format_of
+from fastprof.report import Report
 from fastprof.session.environment.rank import Identity
-
-if TYPE_CHECKING:
-    from fastprof.report import Report
-    from fastprof.session.faults import Faults
+from fastprof.session.faults import Faults
 
 #: Saving in between may take at most this share of wall time.
 _SAVE_SHARE = 0.01

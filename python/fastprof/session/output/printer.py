@@ -1,16 +1,12 @@
 """Prints the text reports of a run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastprof.session.faults import Faults
 from fastprof.session.output.periodic import final_report, periodic_report, timings
-
-if TYPE_CHECKING:
-    from fastprof.session.faults import Faults
-    from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Snapshot
 
 
 class ReportPrinter:

@@ -1,19 +1,14 @@
 """The trace of a run: its windows, its contents, its files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fastprof.capture.convert import thread_names
 from fastprof.capture.options import Recorder, check_float, check_int
 from fastprof.fileio import resolve_directory
+from fastprof.report import Report
 from fastprof.session.schedule import RECORD_AND_SAVE, Schedule
-
-if TYPE_CHECKING:
-    from fastprof.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
