@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.session.environment.rank import Identity, find_local_rank, find_rank, find_world_size
+from fastprof.session.environment.rank import Identity, find_local_rank
 
 VARIABLES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
@@ -53,7 +53,7 @@ def setenv(monkeypatch, text: str) -> None:
 )
 def test_the_launcher_says_which_rank_it_is(env, found, monkeypatch) -> None:
     setenv(monkeypatch, env)
-    assert (find_rank(), find_world_size()) == found
+    assert Identity().ask() == found
 
 
 def test_the_number_on_the_machine_is_the_launchers(monkeypatch) -> None:

@@ -262,7 +262,7 @@ def test_a_watched_iterator_is_in_no_cycle() -> None:
         next(iterator)
         gc.disable()
         try:
-            gone = weakref.ref(iterator._fp_iterator)
+            gone = weakref.ref(iterator._fp_of)
             del iterator
             assert gone() is None
         finally:
@@ -406,7 +406,7 @@ def test_an_unknown_kind_of_iterator_switches_watching_off(missing: str, monkeyp
         for _ in range(2):
             iterator = iter(prof.loader(loader_of(), "main"))
             got = [next(iterator) for _ in range(12)]
-            inner = iterator._fp_iterator
+            inner = iterator._fp_of
             inner.__dict__.update(inner.__dict__.pop("hidden", {}))
             assert len(got) == 12
             del iterator, inner

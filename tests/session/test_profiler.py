@@ -425,11 +425,11 @@ def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
 
 @pytest.mark.parametrize("junk", ["", "abc", "-1", "1e9", "99999999999999999999", "½", "../0"])
 def test_f48_a_junk_rank_in_the_environment_is_rank_0(junk, monkeypatch) -> None:
-    from fastprof.session.environment.rank import find_rank, find_world_size
+    from fastprof.session.environment.rank import Identity
 
     monkeypatch.setenv("RANK", junk)
     monkeypatch.setenv("WORLD_SIZE", junk)
-    assert (find_rank(), find_world_size()) == (0, 1)
+    assert Identity().ask() == (0, 1)
 
 
 def test_the_rank_is_in_the_snapshot() -> None:

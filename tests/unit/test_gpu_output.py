@@ -69,7 +69,6 @@ def test_s1_12_the_kernel_table_has_every_column(report):
         "tensor cores (by name)": "no", "kind": "gemm", "grid": "16x1x1", "block": "256x1x1",
         "registers": "32",
     }  # fmt: skip
-    assert len(tables_gpu.kernels(report.kernels, report.gpu, -1).rows) == 6
 
 
 def test_every_header_of_a_gpu_figure_has_its_unit(report):

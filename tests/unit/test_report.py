@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 from pathlib import Path
 
 import pytest
 from fastprof.errors import ExportError, UnknownSectionError
-from fastprof.render import formats, text
+from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.report.figures import duration
 from fastprof.report.phase_names import ALIASES
@@ -386,16 +385,6 @@ def test_an_empty_run_has_a_report():
     assert report.sections == report.functions == report.threads == ()
     assert json.loads(report.to_json())["functions"] == []
     assert "0 ms recorded" in str(report)
-
-
-def test_the_number_of_functions_listed_can_be_chosen(report):
-    def listed(n):
-        stream = io.StringIO()
-        text.write(report, stream, functions=n)
-        block = stream.getvalue().split("Functions, most self time first")[-1].split("\n\n")[0]
-        return sum(line.endswith("(C)") or ".py:" in line for line in block.splitlines())
-
-    assert (listed(0), listed(2), listed(-1)) == (0, 2, 8)
 
 
 def test_formats_are_found_by_name_and_unknown_ones_refused():

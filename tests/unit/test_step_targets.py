@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastprof.findings.thresholds import TARGETS
 from fastprof.report import build_report
-from fastprof.report.targets import target_of
+from fastprof.report.targets import STEP_TARGETS
 from fastprof.snapshot import StepRow, Steps
 from fastprof.tables.report import all_tables
 from unit.snapshots import MS, Builder, section
@@ -53,14 +53,14 @@ def test_s1_17_steps_without_the_four_phases_have_no_target():
      ("optimizer", "optimizer_step")],
 )  # fmt: skip
 def test_s1_17_either_name_of_a_phase_has_its_target(short, long):
-    assert target_of(short) == target_of(long) is not None
-    assert target_of("validation") is None
+    assert STEP_TARGETS.get(short) == STEP_TARGETS.get(long) is not None
+    assert STEP_TARGETS.get("validation") is None
 
 
 def test_s1_17_the_targets_table_has_the_same_figures():
     printed = {row.metric: row.target for row in TARGETS}
-    assert printed["Forward pass"] == f"{target_of('forward').text} %"
-    assert printed["Backward pass"] == f"{target_of('backward').text} %"
-    assert printed["Data loading"] == f"{target_of('data').text} %"
+    assert printed["Forward pass"] == f"{STEP_TARGETS.get('forward').text} %"
+    assert printed["Backward pass"] == f"{STEP_TARGETS.get('backward').text} %"
+    assert printed["Data loading"] == f"{STEP_TARGETS.get('data').text} %"
     # The guide's table of targets has only the upper limit.
-    assert printed["Optimizer"] == f"<{target_of('optimizer').text.split('-')[1]} %"
+    assert printed["Optimizer"] == f"<{STEP_TARGETS.get('optimizer').text.split('-')[1]} %"

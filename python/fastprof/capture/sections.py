@@ -33,16 +33,9 @@ SYNCHRONIZATION = "synchronization"
 
 #: The canonical section names, in the order of a training step.
 CANONICAL_SECTIONS = (
-    DATA_LOADING,
-    FORWARD_PASS,
-    BACKWARD_PASS,
-    METRICS_COMPUTATION,
-    OPTIMIZER_STEP,
-    EMA_UPDATE,
-    SAMPLING,
-    CHECKPOINTING,
-    SYNCHRONIZATION,
-)
+    DATA_LOADING, FORWARD_PASS, BACKWARD_PASS, METRICS_COMPUTATION, OPTIMIZER_STEP, EMA_UPDATE,
+    SAMPLING, CHECKPOINTING, SYNCHRONIZATION,
+)  # fmt: skip
 
 
 def decorate(section: Section, function: Any) -> Any:

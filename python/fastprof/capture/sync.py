@@ -14,11 +14,9 @@ class CudaSync:
     otherwise ignores them: they must not reach the training code.
     """
 
-    __slots__ = ("calls", "failures")
+    __slots__ = ("failures",)
 
     def __init__(self) -> None:
-        #: Number of synchronisations.
-        self.calls = 0
         #: Number of synchronisations that raised.
         self.failures = 0
 
@@ -31,7 +29,6 @@ class CudaSync:
             if not cuda.is_initialized() or cuda.is_current_stream_capturing():
                 return
             cuda.synchronize()
-            self.calls += 1
         except Exception:  # a broken driver must not stop the training
             self.failures += 1
 

@@ -93,7 +93,8 @@ def run_compare(argv: Sequence[str]) -> int:
         text = WRITERS[name](comparison)
     write_text(text, options.output)
     _tell(outcomes)
-    return MET if _any_met(outcomes, options.undecided) else 0
+    undecided = options.undecided == "fail"
+    return MET if any(undecided if o.met is None else o.met for o in outcomes) else 0
 
 
 def run_check(argv: Sequence[str]) -> int:
@@ -149,10 +150,6 @@ def _outcomes(
         for condition in conditions
         for i, pair in enumerate(comparison.pairs, 1)
     ]
-
-
-def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
-    return any(o.met or (o.met is None and undecided == "fail") for o in outcomes)
 
 
 def _tell(outcomes: Sequence[Outcome]) -> None:

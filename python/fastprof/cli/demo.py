@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Protocol, TextIO
 
 import fastprof
@@ -126,15 +127,11 @@ def train(
             break
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _summary(losses: Sequence[float]) -> str:
     if not losses:
         return "no step was completed"
     window = min(_WINDOW, len(losses))
-    first, last = _mean(losses[:window]), _mean(losses[-window:])
+    first, last = fmean(losses[:window]), fmean(losses[-window:])
     return f"{plural(len(losses), 'step')}, loss {first:.3f} -> {last:.3f}"
 
 

@@ -49,11 +49,13 @@ def run(argv: Sequence[str]) -> int:
         rows.append(("extension", f"does not load: {error}"))
         _print(rows)
         return 1
+    from fastprof.cli.doctor_gpu import gpu_rows  # needs the extension
+
     rows += [
         ("switch", _switch()),
         ("torch", _package("torch", "fastprof demo trains a network in pure Python")),
         ("rich", _package("rich", "tables of --full are plain text")),
-        *_gpu(),
+        *gpu_rows(),
     ]
     _print(rows)
     return 0
@@ -66,12 +68,6 @@ def _print(rows: list[tuple[str, str]]) -> None:
     for name, text in rows:
         lines += wrapped(ascii(text)[1:-1], width, f"{name.ljust(longest)}  ")
     write_text("\n".join(lines) + "\n")
-
-
-def _gpu() -> list[tuple[str, str]]:
-    from fastprof.cli.doctor_gpu import gpu_rows  # needs the extension
-
-    return gpu_rows()
 
 
 def _recorder() -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from fastprof.session.environment.rank import find_rank, find_world_size
+from fastprof.session.environment.rank import Identity
 
 LATEST = "latest"
 _MOST = 1000
@@ -30,9 +30,10 @@ def run_folder(base: str, program: str) -> str:
         OSError: the folder cannot be created.
     """
     os.makedirs(base, exist_ok=True)
-    job = _job(os.environ, find_world_size())
+    identity = Identity()
+    job = _job(os.environ, identity.world_size)
     name = f"{program_name(program)}-{job or _stamp(time.time())}"
-    rank = f"rank{find_rank()}_"
+    rank = f"rank{identity.rank}_"
     for i in range(1, _MOST):
         folder = os.path.join(base, name if i == 1 else f"{name}-{i}")
         with suppress(FileExistsError):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fastprof.cli.exit_hooks import complain
 from fastprof.cli.parsing import USAGE_ERROR
 from fastprof.cli.target import TargetError, prepare
-from fastprof.session.environment.rank import find_world_size
+from fastprof.session.environment.rank import Identity
 
 _LAUNCHER = "torch.distributed.run"
 
@@ -44,7 +44,7 @@ def launch(ranks: int, options: Sequence[str], args: Sequence[str], *, as_module
 def _problem(ranks: int, args: Sequence[str], as_module: bool) -> str | None:
     if ranks < 1:
         return f"--nproc is {ranks}, expected 1 or more"
-    size = find_world_size()
+    size = Identity().world_size
     if size > 1:
         return f"--nproc starts a job, and this is a process of a job of {size}; leave it out"
     if importlib.util.find_spec("torch") is None:

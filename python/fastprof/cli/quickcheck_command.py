@@ -1,7 +1,7 @@
 """``fastprof quickcheck``: times the four phases of a small network's step."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastprof.cli.exit_hooks import complain
@@ -70,24 +70,25 @@ def measure(torch: Any, device: str, runs: int) -> list[float]:
     inputs, targets = torch.randn(steps * 64, 256), torch.randint(10, (steps * 64,))
     dataset = torch.utils.data.TensorDataset(inputs, targets)
     batches = iter(torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True))
-    # Kernels still run after their launch has returned: each phase waits for its own.
-    wait: Callable[[], object] = torch.cuda.synchronize if where.type == "cuda" else lambda: None
+
+    def now() -> int:
+        # Kernels still run after their launch has returned: each phase waits for its own.
+        if where.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter_ns()
+
     sums = [0] * len(PHASES)
     for step in range(steps):
         stamps = [time.perf_counter_ns()]
         x, y = (tensor.to(where) for tensor in next(batches))
-        wait()
-        stamps.append(time.perf_counter_ns())
+        stamps.append(now())
         loss = torch.nn.functional.cross_entropy(model(x), y)
-        wait()
-        stamps.append(time.perf_counter_ns())
+        stamps.append(now())
         loss.backward()
-        wait()
-        stamps.append(time.perf_counter_ns())
+        stamps.append(now())
         optimizer.step()
         optimizer.zero_grad()
-        wait()
-        stamps.append(time.perf_counter_ns())
+        stamps.append(now())
         if step >= _WARM_UP:
             sums = [s + b - a for s, a, b in zip(sums, stamps, stamps[1:], strict=False)]
     return [total / runs / 1e6 for total in sums]

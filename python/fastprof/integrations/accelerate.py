@@ -25,10 +25,9 @@ from fastprof.integrations._session.accelerate import (
     time_prepared_loaders,
 )
 from fastprof.integrations._session.common import ScalarLogger, check_options, operator_options
-from fastprof.integrations._session.patches import Attachment
+from fastprof.integrations._session.patches import Attachment, HasRun
 from fastprof.integrations._session.session import Session
 from fastprof.integrations._torch.models import has_loss
-from fastprof.report import Report
 
 __all__ = ["AcceleratorAttachment", "FastprofKwargs", "attach", "profile"]
 
@@ -134,17 +133,12 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
         return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
 
 
-class _Window:
+class _Window(HasRun):
     """The ``prof`` of ``with accelerator.profile() as prof:``."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._recorded = False
-
-    @property
-    def profiler(self) -> Any:
-        """The :class:`fastprof.Profiler`."""
-        return self._session.profiler
 
     def __enter__(self) -> "_Window":  # noqa: PYI034 - Self is new in 3.11
         self._session.start()
@@ -158,10 +152,6 @@ class _Window:
     def step(self) -> None:
         """End a step."""
         self._session.step()
-
-    def report(self) -> Report:
-        """Return the report of the run."""
-        return self._session.profiler.report()
 
     def export_chrome_trace(self, path: str) -> None:
         """Save the run beside ``path``, as ``.fprof`` (called by Accelerate)."""

@@ -200,7 +200,7 @@ class _ProfilerMethods(HasRun):
             try:
                 return original(*args, **kwargs)
             finally:
-                session.quietly("An evaluation could not be ended", self._end_evaluation)
+                session.quietly("An evaluation could not be ended", session.leave_container)
                 run = session.run
                 session.quietly("Metrics could not be emitted", run.validation_ends)
                 # Loaders that were not read to the end.
@@ -214,9 +214,6 @@ class _ProfilerMethods(HasRun):
         session.leave_steps()
         session.run.validation_begins()
         session.enter_container("eval")
-
-    def _end_evaluation(self) -> None:
-        self._session.leave_container()
 
     def _start_up(
         self, applies: Callable[[], bool], original: Callable[..., Any]
@@ -275,7 +272,7 @@ class _ProfilerMethods(HasRun):
         elif head.startswith("[LightningModule]") and hook == "optimizer_step":
             return functools.partial(session.open, name="optimizer", late=True), session.close
         elif head.startswith("[LightningModule]") and hook == "on_before_optimizer_step":
-            return self._before_optimizer, _nothing
+            return lambda action: session.open_late(), _nothing
         elif head.startswith("[Callback]") and is_overridden(
             self._trainer.callbacks, head[len("[Callback]") :], hook
         ):
@@ -289,7 +286,7 @@ class _ProfilerMethods(HasRun):
     def _after_evaluation(self, section: str) -> Callable[[str], None]:
         # Callbacks that save or stop early run after the evaluation has ended.
         def begin(action: str) -> None:
-            self._end_evaluation()
+            self._session.leave_container()
             if section:
                 self._session.open(action, section)
 
@@ -298,9 +295,6 @@ class _ProfilerMethods(HasRun):
     def _epoch_ended(self, action: str) -> None:
         self._end_step()
         self._session.leave_steps()
-
-    def _before_optimizer(self, action: str) -> None:
-        self._session.open_late()
 
     def _before_fetch(self, action: str) -> None:
         session = self._session

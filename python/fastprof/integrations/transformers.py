@@ -5,7 +5,7 @@ but sees only the events of callbacks: see docs/integrations/transformers.md.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from transformers import TrainerCallback
@@ -150,7 +150,8 @@ class TrainerAttachment(Attachment):
                 return original(dataloader, *args, **kwargs)
             prefix = str(kwargs.get("metric_key_prefix", "eval"))
             name = prefix.removeprefix("eval_") if prefix != "eval" else "loader0"
-            timed = session.quietly("A loader could not be timed", self._time_val, dataloader, name)
+            load = partial(session.profiler.loader, name=name, split="val")
+            timed = session.quietly("A loader could not be timed", load, dataloader)
             session.leave_steps()
             session.quietly("An evaluation could not be started", session.enter_container, "eval")
             self._evaluating += 1
@@ -161,9 +162,6 @@ class TrainerAttachment(Attachment):
                 session.quietly("An evaluation could not be ended", session.leave_container)
 
         return evaluation_loop
-
-    def _time_val(self, dataloader: Any, name: str) -> Any:
-        return self._session.profiler.loader(dataloader, name=name, split="val")
 
     # -- steps and metrics
 
@@ -314,9 +312,10 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
             observe_model(
                 self._patches, session, given["model"], self._before_forward, self._after_forward
             )
+        original = Accelerator.backward
         # A callback does not get the trainer's object, so patch the class during the training.
         self._patches.attribute(
-            Accelerator, "backward", session.function("backward", Accelerator.backward)
+            Accelerator, "backward", wraps(original)(session.around("backward", original))
         )
         time_prepared_loaders(self._patches, session, self._kind_of, self)
 

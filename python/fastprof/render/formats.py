@@ -6,12 +6,12 @@ Nothing loads a writer's module before its format is needed.
 from __future__ import annotations
 
 import difflib
-import importlib
 import io
 import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
@@ -101,13 +101,13 @@ def render(report: Report, name: str, **limits: object) -> str:
     """
     stream = io.StringIO()
     shown = f"fastprof.render.{name}" if name in _SHOWN else format_named(name).module
-    _module(shown).write(report, stream, **limits)
+    import_module(shown).write(report, stream, **limits)
     return stream.getvalue()
 
 
 def examine_ranks(report: RankReport) -> Finding | None:
     """Return the result of the rule about ranks; see :attr:`RankReport.finding`."""
-    found: Finding | None = _module("fastprof.findings.rules.ranks").rank_finding(report)
+    found: Finding | None = import_module("fastprof.findings.rules.ranks").rank_finding(report)
     return found
 
 
@@ -117,7 +117,7 @@ def render_ranks(report: RankReport, name: str, **limits: int) -> str:
     ``limits`` are options of the writer: ``width`` of the text.
     """
     stream = io.StringIO()
-    getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
+    getattr(import_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
     return stream.getvalue()
 
 
@@ -134,7 +134,7 @@ def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
 
 def frame(report: Report, table: str) -> Any:
     """Return one table of a report as a pandas ``DataFrame``."""
-    return _module("fastprof.export.pandas_").frame(report, table)
+    return import_module("fastprof.export.pandas_").frame(report, table)
 
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
@@ -149,7 +149,7 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
 
     ``limits`` are options of the format's writer.
     """
-    exporter = _module(item.module)
+    exporter = import_module(item.module)
     if item.binary:
         exporter.write(report, stream, **limits)
         return
@@ -164,14 +164,10 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
 
 def show(report: Report, stream: TextIO | None, *, full: bool) -> None:
     """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
-    _module("fastprof.render.terminal").show(report, stream, full=full)
+    import_module("fastprof.render.terminal").show(report, stream, full=full)
 
 
 def examine(report: Report) -> Examination:
     """Return the rules' results on a report; see :attr:`Report.examination`."""
-    found: Examination = _module("fastprof.findings.examine").examine(report)
+    found: Examination = import_module("fastprof.findings.examine").examine(report)
     return found
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(name)

@@ -9,7 +9,6 @@ from fastprof.report.model import Report
 from fastprof.tables.blocks import Block
 from fastprof.tables.cells import Table
 from fastprof.tables.layout import width_of, without_spare
-from fastprof.tables.report import FUNCTION_ROWS
 
 
 def show(
@@ -17,7 +16,6 @@ def show(
     stream: TextIO | None = None,
     *,
     full: bool = False,
-    functions: int = FUNCTION_ROWS,
 ) -> None:
     """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream.
 
@@ -25,24 +23,23 @@ def show(
         report: the report.
         stream: the output.
         full: the whole report; else one screen.
-        functions: how many functions to list in the full report; -1 lists all.
     """
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
     if not full:
         stream.writelines(f"{line}\n" for line in screen.screen_lines(report, width))
-    elif not (stream.isatty() and _draw(report, stream, functions, width)):
-        text.write(report, stream, functions=functions, width=width)
+    elif not (stream.isatty() and _draw(report, stream, width)):
+        text.write(report, stream, width=width)
 
 
-def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
+def _draw(report: Report, stream: TextIO, width: int) -> bool:
     try:
         from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text
     except ImportError:
         return False
-    blocks = text.blocks(report, functions, width)
+    blocks = text.blocks(report, width)
     tables = [_for_rich(p, width) for block in blocks for p in block.parts if isinstance(p, Table)]
     if any(_width(table) > width for table in tables):
         # Squeezed columns would cut figures and names; plain lines wrap and keep everything.

@@ -13,34 +13,30 @@ from fastprof.tables.blocks import Block, Code, Items, Text
 from fastprof.tables.findings import findings_block
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED
-from fastprof.tables.report import FUNCTION_ROWS, all_tables, steps_line, summary
+from fastprof.tables.report import all_tables, steps_line, summary
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
 _USER_ROWS = 25
 
 
-def write(
-    report: Report, stream: TextIO, *, functions: int = FUNCTION_ROWS, width: int | None = None
-) -> None:
+def write(report: Report, stream: TextIO, *, width: int | None = None) -> None:
     """Write the report.
 
     Args:
         report: the report.
         stream: the output.
-        functions: how many functions to list; -1 lists all.
         width: columns of a line; None: tables have all their columns, at any width.
     """
     prose = width or PIPED
-    lines = plain(blocks(report, functions, prose), width, prose)
+    lines = plain(blocks(report, prose), width, prose)
     stream.writelines(f"{line}\n" for line in lines)
 
 
-def blocks(report: Report, functions: int, width: int) -> list[Block]:
+def blocks(report: Report, width: int) -> list[Block]:
     """Return the report in reading order.
 
     Args:
         report: the report.
-        functions: how many functions to list; -1 lists all.
         width: columns of the tree of the program's functions.
     """
     head = [Text(line) for line in summary(report)]
@@ -52,7 +48,7 @@ def blocks(report: Report, functions: int, width: int) -> list[Block]:
     made = [
         Block("", tuple(head)),
         *findings_block(report),
-        *(Block("", (table,)) for table in all_tables(report, functions)),
+        *(Block("", (table,)) for table in all_tables(report)),
         *([Block("", (Code(tuple(tree)),))] if tree else ()),
         Block("", (overhead,)),
     ]

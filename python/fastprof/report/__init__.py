@@ -21,22 +21,7 @@ from fastprof.report.rows import (
 )
 
 __all__ = [
-    "EdgeRow",
-    "FunctionRow",
-    "GpuDeviceRow",
-    "GpuReport",
-    "GpuUse",
-    "KernelRow",
-    "KernelUse",
-    "LoaderRow",
-    "MemoryReport",
-    "Overhead",
-    "Report",
-    "SectionRow",
-    "StepSection",
-    "StepTable",
-    "ThreadTable",
-    "WorkerLoad",
-    "WorkerRow",
-    "build_report",
-]
+    "EdgeRow", "FunctionRow", "GpuDeviceRow", "GpuReport", "GpuUse", "KernelRow", "KernelUse",
+    "LoaderRow", "MemoryReport", "Overhead", "Report", "SectionRow", "StepSection",
+    "StepTable", "ThreadTable", "WorkerLoad", "WorkerRow", "build_report",
+]  # fmt: skip

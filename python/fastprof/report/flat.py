@@ -39,14 +39,12 @@ class Row:
     raw_cum_ns: int = 0
 
 
+@dataclass(slots=True)
 class Flat:
     """Rows by group and edges by (caller group, callee group); grows by :func:`add_tree`."""
 
-    __slots__ = ("edges", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Row] = {}
-        self.edges: dict[tuple[int, int], Row] = {}
+    rows: dict[int, Row] = field(default_factory=dict)
+    edges: dict[tuple[int, int], Row] = field(default_factory=dict)
 
     def add(self, other: "Flat") -> None:
         """Add another table of the same groups."""
@@ -200,8 +198,9 @@ class _PairSums:
 
     def add(self) -> int:
         """Return the number of a new pair."""
-        for name in self.__slots__:
-            getattr(self, name).append(0)
+        columns = self.calls, self.resumes, self.self_ns, self.raw_ns, self.cum_ns, self.raw_cum_ns
+        for column in columns:
+            column.append(0)
         return len(self.calls) - 1
 
 

@@ -8,7 +8,7 @@ autograd called).  Work of unknown threads, or without a known launch, has no pa
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 
 from fastprof.report.flat import TRANSPARENT, child_links
 from fastprof.report.model_gpu import GpuUse
@@ -80,14 +80,12 @@ _BYTES = {
 }
 
 
+@dataclass(slots=True)
 class Use:
     """One row's work: its own launches, and those including its callees."""
 
-    __slots__ = ("below", "own")
-
-    def __init__(self) -> None:
-        self.own = Sums()
-        self.below = Sums()
+    own: Sums = field(default_factory=Sums)
+    below: Sums = field(default_factory=Sums)
 
     def freeze(self) -> GpuUse:
         """Return an immutable copy."""

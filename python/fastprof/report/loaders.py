@@ -282,9 +282,10 @@ def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str
     have = f"{loader}: {_workers(row.workers)} x {load} against {step}"
     if row.needed > row.workers:
         return f"{have}: you need {row.needed}{_cpus(row)}."
+    longest = "" if row.load_max_ms is None else f" (up to {duration(row.load_max_ms)})"
     return (
         f"{have} would do, but the loop waited for {with_percent(row.blocked_share)} of its "
-        f"batches: load times vary{_longest(row)}, which a higher prefetch_factor evens out."
+        f"batches: load times vary{longest}, which a higher prefetch_factor evens out."
     )
 
 
@@ -309,10 +310,6 @@ def _cpus(row: WorkerRow) -> str:
         f" (this process may use {plural(row.cpus, 'CPU')}: if loading "
         "computes rather than waits, make it cheaper instead)"
     )
-
-
-def _longest(row: WorkerRow) -> str:
-    return "" if row.load_max_ms is None else f" (up to {duration(row.load_max_ms)})"
 
 
 def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:

@@ -1,6 +1,7 @@
 """The GPU memory's part of a report."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 
@@ -72,19 +73,7 @@ def _sections(
     snapshot: Snapshot, sections: Sequence[MemorySection]
 ) -> tuple[MemorySectionRow, ...]:
     own = _own_growth(snapshot, {s.name: s.grown_bytes for s in sections})
-    rows = (
-        MemorySectionRow(
-            name=s.name,
-            count=s.count,
-            peak_allocated=s.peak_allocated,
-            peak_reserved=s.peak_reserved,
-            last_allocated=s.last_allocated,
-            grown_bytes=s.grown_bytes,
-            self_grown_bytes=own[s.name],
-        )
-        for s in sections
-    )
-    return tuple(rows)
+    return tuple(MemorySectionRow(**asdict(s), self_grown_bytes=own[s.name]) for s in sections)
 
 
 def _own_growth(snapshot: Snapshot, grown: Mapping[str, int]) -> dict[str, int | None]:

@@ -93,34 +93,27 @@ class HasGpu:
     """Shortcuts for rows with a field ``gpu``; None without a GPU layer."""
 
     __slots__ = ()
-
-    def _use(self) -> GpuUse | None:
-        use: GpuUse | None = self.gpu  # type: ignore[attr-defined]
-        return use
+    gpu: GpuUse | None
 
     @property
     def gpu_ms(self) -> float | None:
         """GPU time of everything launched here or below, in ms."""
-        use = self._use()
-        return None if use is None else use.gpu_ms
+        return None if self.gpu is None else self.gpu.gpu_ms
 
     @property
     def gpu_self_ms(self) -> float | None:
         """GPU time of the work launched here and not below, in ms."""
-        use = self._use()
-        return None if use is None else use.self_ms
+        return None if self.gpu is None else self.gpu.self_ms
 
     @property
     def kernels(self) -> int | None:
         """Number of kernels launched here or below."""
-        use = self._use()
-        return None if use is None else use.kernels
+        return None if self.gpu is None else self.gpu.kernels
 
     @property
     def blocked_ms(self) -> float | None:
         """Time the host waited for the GPU here or below, in ms."""
-        use = self._use()
-        return None if use is None else use.blocked_ms
+        return None if self.gpu is None else self.gpu.blocked_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ batch has other shares.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fastprof.report.phase_names import BACKWARD, DATA, FORWARD, OPTIMIZER
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -24,31 +26,20 @@ class Target:
         return f"<{high}" if self.low is None else f"{100 * self.low:.0f}-{high}"
 
 
-FORWARD = Target(0.35, 0.40)
-BACKWARD = Target(0.40, 0.45)
-OPTIMIZER = Target(0.10, 0.15)
-#: For data loading, and for the rest outside of the four phases.
-REST = Target(None, 0.10)
-
+#: The target of each section of the step, under either of its names.
 STEP_TARGETS: Mapping[str, Target] = {
-    "forward": FORWARD,
-    "forward_pass": FORWARD,
-    "backward": BACKWARD,
-    "backward_pass": BACKWARD,
-    "optimizer": OPTIMIZER,
-    "optimizer_step": OPTIMIZER,
-    "data": REST,
-    "data_loading": REST,
-    "(unaccounted)": REST,
+    name: target
+    for names, target in (
+        (FORWARD, Target(0.35, 0.40)),
+        (BACKWARD, Target(0.40, 0.45)),
+        (OPTIMIZER, Target(0.10, 0.15)),
+        ((*DATA, "(unaccounted)"), Target(None, 0.10)),
+    )
+    for name in names
 }
-
-
-def target_of(section: str) -> Target | None:
-    """Return the target of a section of the step, under either of its names."""
-    return STEP_TARGETS.get(section)
 
 
 def target_text(section: str) -> str:
     """Return the target of a section as a cell of a table; empty without a target."""
-    target = target_of(section)
+    target = STEP_TARGETS.get(section)
     return "" if target is None else target.text

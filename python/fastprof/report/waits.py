@@ -11,22 +11,11 @@ from fastprof.report.rows import FunctionRow
 from fastprof.report.threads import training_thread
 
 #: Functions in which such a thread waits.
-_WAITS = frozenset(
-    {
-        "_thread.lock.acquire",
-        "_thread.RLock.acquire",
-        "lock.acquire",
-        "RLock.acquire",
-        "_queue.SimpleQueue.get",
-        "SimpleQueue.get",
-        "select.poll.poll",
-        "poll.poll",
-        "select.epoll.poll",
-        "epoll.poll",
-        "select.select",
-        "time.sleep",
-    }
-)
+_WAITS = frozenset((
+    "_thread.lock.acquire", "_thread.RLock.acquire", "lock.acquire", "RLock.acquire",
+    "_queue.SimpleQueue.get", "SimpleQueue.get", "select.poll.poll", "poll.poll",
+    "select.epoll.poll", "epoll.poll", "select.select", "time.sleep",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

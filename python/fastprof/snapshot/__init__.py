@@ -15,16 +15,6 @@ from fastprof.snapshot.model import (
 )
 
 __all__ = [
-    "Calibration",
-    "EventCost",
-    "Histogram",
-    "Key",
-    "LoaderStats",
-    "Muted",
-    "NodeTable",
-    "SectionStats",
-    "Snapshot",
-    "StepRow",
-    "Steps",
-    "ThreadTree",
-]
+    "Calibration", "EventCost", "Histogram", "Key", "LoaderStats", "Muted", "NodeTable",
+    "SectionStats", "Snapshot", "StepRow", "Steps", "ThreadTree",
+]  # fmt: skip

@@ -34,11 +34,8 @@ def phase_numbers(names: Sequence[str]) -> frozenset[int]:
     Raises:
         ValueError: an unknown name; the message lists the known ones.
     """
+    known = ", ".join(RUN_PHASES)
     for name in names:
         if name not in RUN_PHASES:
-            raise ValueError(f"no phase of the run is called {name!r:.80}; {_known()}")
+            raise ValueError(f"no phase of the run is called {name!r:.80}; there are: {known}")
     return frozenset(RUN_PHASES.index(name) for name in names)
-
-
-def _known() -> str:
-    return "there are: " + ", ".join(RUN_PHASES)

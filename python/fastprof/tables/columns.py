@@ -9,7 +9,7 @@ from typing import Any
 
 from fastprof.names import printable_name
 from fastprof.report.model import Report
-from fastprof.report.targets import target_of
+from fastprof.report.targets import STEP_TARGETS
 
 #: Types of cell contents.
 Value = str | int | float | bool | None
@@ -56,7 +56,7 @@ def _sections(report: Report) -> Columns:
 def _step_sections(report: Report) -> Columns:
     names = ("name", "steps", "total_ms", "mean_ms", "share")
     rows = _attributes(report.steps.rows, names)
-    targets = [target_of(row.name) for row in report.steps.rows]
+    targets = [STEP_TARGETS.get(row.name) for row in report.steps.rows]
     return (*names, "target_low", "target_high"), [
         (*row, *((None, None) if t is None else (t.low, t.high)))
         for row, t in zip(rows, targets, strict=True)

@@ -31,6 +31,7 @@ LINE_ROWS = 10
 _MIB = 1 << 20
 
 _NO_TABLE = Table("", (), ())
+_YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
 def has_gpu(report: Report) -> bool:
@@ -172,8 +173,8 @@ def _totals(gpu: GpuReport) -> Table:
 
 
 def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS) -> Table:
-    """Return a table of the first ``limit`` kernels; -1: all of them."""
-    shown = rows if limit < 0 else rows[:limit]
+    """Return a table of the first ``limit`` kernels."""
+    shown = rows[:limit]
     title = f"GPU kernels, most time first ({len(shown)} of {len(rows)}"
     if gpu.small is not None and gpu.small.of_count is not None:
         title += (
@@ -188,7 +189,7 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
         (
             short(r.name), "" if r.device is None else str(r.device), str(r.count),
             number(r.total_ms), percent(r.share), number(r.mean_us), _blocks(r),
-            percent(r.occupancy), _yes_no(r.tensor_cores), r.kind,
+            percent(r.occupancy), _YES_NO[r.tensor_cores], r.kind,
             _size(r.grid) + ("*" if r.grid_varied else ""), _size(r.block),
             "n/a" if r.registers is None else str(r.registers),
         )
@@ -200,10 +201,6 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
 def _blocks(row: KernelRow) -> str:
     poor = " poor" if row.blocks_rating == "poor" else ""
     return number(row.blocks_per_sm, 2) + poor
-
-
-def _yes_no(value: bool | None) -> str:
-    return "unknown" if value is None else "yes" if value else "no"
 
 
 def _size(value: tuple[int, int, int] | None) -> str:

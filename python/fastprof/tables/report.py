@@ -19,7 +19,7 @@ from fastprof.tables.overview import known_figures
 from fastprof.tables.run_phases import phases_table
 from fastprof.tables.steps import split_table
 
-#: Default number of functions in the list.
+#: Number of functions in the list.
 FUNCTION_ROWS = 25
 #: A section with a smaller share, which rounds to 0 %, has no row on one screen.
 _NOTHING = 0.005
@@ -68,7 +68,7 @@ def steps_line(steps: StepTable) -> str:
     )
 
 
-def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Table]:
+def all_tables(report: Report) -> list[Table]:
     """Return the tables that have rows, in reading order."""
     made = (
         _overview(report),
@@ -77,22 +77,22 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         split_table(report),
         _outliers(report),
         sections_table(report),
-        _functions(report, function_limit),
+        _functions(report),
         *gpu_tables(report),
         *operator_tables(report),
         *loader_tables(report),
         threads_table(report),
-        *worker_function_tables(report, function_limit),
+        *worker_function_tables(report, FUNCTION_ROWS),
     )
     return [table for table in made if table.rows]
 
 
-def _functions(report: Report, limit: int) -> Table:
+def _functions(report: Report) -> Table:
     found = without_waits(report)
     title = "Functions, most self time first ({} of {})"
     if found.hidden_ms:
         title += f"; {duration(found.hidden_ms)} of waiting in other threads are left out"
-    return functions(found.rows, title, limit)
+    return functions(found.rows, title, FUNCTION_ROWS)
 
 
 def _overview(report: Report) -> Table:
@@ -209,8 +209,7 @@ _GPU_COLUMNS: tuple[tuple[str, Callable[[HasGpu], str]], ...] = (
 
 def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
     """Return a table of the first ``limit`` functions; ``title`` has places for two counts."""
-    shown = rows if limit < 0 else rows[:limit]
-    has_resumes = any(r.resumes for r in shown)
+    shown = rows[:limit]
     columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
         ("function", lambda r: short(r.qualname or r.name)),
         ("calls", calls),
@@ -223,7 +222,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
         *(_GPU_COLUMNS if any(r.gpu for r in shown) else ()),
         ("defined at", place),
     ]
-    if not has_resumes:
+    if not any(r.resumes for r in shown):
         columns = [column for column in columns if column[0] != "resumes"]
     return table_of(
         title.format(len(shown), len(rows)),

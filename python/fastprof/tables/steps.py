@@ -48,9 +48,10 @@ def split_table(report: Report) -> Table:
         if r.total_ns
     ]
     rows.append(("step", number(steps.wall_ms), number(steps.mean_ms), "100", ""))
-    for sentence in steps.split_missing if has_gpu(report) else _not_gpu(steps.split_missing):
+    for sentence in steps.split_missing:
         kind, _, why = sentence.partition(": ")
-        rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
+        if kind != "gpu_wait" or has_gpu(report):  # without a GPU nothing waits for it
+            rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
     return without_unknown(
         Table(
             "Where a step's time goes (each moment counted once)",
@@ -59,11 +60,6 @@ def split_table(report: Report) -> Table:
             left=frozenset({0, 4}),
         )
     )
-
-
-def _not_gpu(missing: tuple[str, ...]) -> list[str]:
-    # Without a GPU nothing waits for it.
-    return [sentence for sentence in missing if not sentence.startswith("gpu_wait")]
 
 
 def _places(row: SplitRow) -> str:

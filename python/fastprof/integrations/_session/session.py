@@ -313,10 +313,6 @@ class Session:
 
         return call
 
-    def function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return :meth:`around` as a function, which can be a class's method."""
-        return functools.wraps(original)(self.around(name, original))
-
     def around(
         self, name: str, original: Callable[..., Any], *, late: bool = False
     ) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 #: Attributes in which wrappers (DDP, compiled modules) keep the wrapped module.
-_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
+WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
 
 #: Number of values of a model's output to search for a loss.
 _LOOKED_AT = 8
@@ -17,7 +17,7 @@ def unwrap(module: Any) -> Any:
     """Return the program's module inside of wrappers."""
     for _ in range(8):
         inner = module.__dict__.get("_modules")
-        wrapped = [inner[name] for name in _WRAPPED if name in inner] if inner else []
+        wrapped = [inner[name] for name in WRAPPED if name in inner] if inner else []
         if not wrapped or wrapped[0] is None:
             break
         module = wrapped[0]

@@ -4,6 +4,7 @@ Hooks stay on the chosen modules for the run.  A program may copy or save the mo
 so copying or saving a hook yields a function of the standard library that does nothing.
 """
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -11,9 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fastprof.capture.sections import profile_section
+from fastprof.integrations._torch.models import WRAPPED
 
-#: Attributes by which wrappers (DDP, compiled modules) hold the module they wrap.
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+#: The beginning of a path that names wrappers.
+_PREFIX = re.compile(rf"^(?:(?:{'|'.join(WRAPPED)})(?:\.|$))+")
 
 
 class Hook:
@@ -67,7 +69,7 @@ class ModuleRows:
                 continue
             if hasattr(type(module), "dynamo_ctx") or "_orig_mod" in module._modules:
                 compiled = (*compiled, f"{path}." if path else "_orig_mod")
-            name = _plain(path)
+            name = _PREFIX.sub("", path)
             if name and any(fnmatchcase(name, pattern) for pattern in self._patterns):
                 self._add(module, name)
 
@@ -99,15 +101,3 @@ class ModuleRows:
 
         self._handles.append(module.register_forward_pre_hook(Hook(begins)))
         self._handles.append(module.register_forward_hook(Hook(ends), always_call=True))
-
-
-def _plain(path: str) -> str:
-    cut = True
-    while cut:
-        cut = False
-        for wrapper in _WRAPPERS:
-            if path.startswith(wrapper):
-                path, cut = path[len(wrapper) :], True
-            elif path == wrapper[:-1]:
-                return ""
-    return path

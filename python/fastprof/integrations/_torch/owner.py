@@ -5,24 +5,21 @@ better than hooks on torch can.  While one has claimed the process, those hooks 
 nothing, so that no phase is counted twice.
 """
 
-_claims: list[object] = []
+#: Read at every event: empty means that the hooks of a bare loop are in charge.
+claims: list[object] = []
 
 
 def claim(owner: object) -> None:
     """Let ``owner`` make the sections from now on; the hooks of a bare loop do nothing."""
-    if not any(claimed is owner for claimed in _claims):
-        _claims.append(owner)
+    if not any(claimed is owner for claimed in claims):
+        claims.append(owner)
 
 
 def release(owner: object) -> None:
     """End :func:`claim`; does nothing if ``owner`` has not claimed."""
-    _claims[:] = [claimed for claimed in _claims if claimed is not owner]
+    claims[:] = [claimed for claimed in claims if claimed is not owner]
 
 
 def choose() -> object | None:
     """Return the integration whose sections count, or None: the hooks of a bare loop."""
-    return _claims[-1] if _claims else None
-
-
-#: Read at every event: empty means that the hooks of a bare loop are in charge.
-claims = _claims
+    return claims[-1] if claims else None

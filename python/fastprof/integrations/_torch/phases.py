@@ -55,7 +55,8 @@ class Phases:
         self._steps_seen = run.steps
         #: Collects the time spent here, which is fastprof's.
         self.own_time: OwnTime = run.own_time
-        self._graded = graded
+        #: Returns whether gradients are on.
+        self.is_graded = graded
         self._has_optimizers = optimizers
         self._thread = get_ident()
         self.models = Models(knows_optimizers=not optimizers())
@@ -128,7 +129,7 @@ class Phases:
             return False
         if self._returned:
             self._came_next(backward=False)
-        graded = self._graded()
+        graded = self.is_graded()
         if graded:
             if self._seen_backwards < _FIRST_BACKWARDS:
                 self.models.graded(module)
@@ -351,10 +352,6 @@ class Phases:
             self._step()
 
     # -- data and evaluation
-
-    def is_graded(self) -> bool:
-        """Return whether gradients are on."""
-        return self._graded()
 
     def start_begins(self, validates: bool) -> None:
         """Handle the creation of an iterator over batches."""

@@ -25,16 +25,9 @@ from fastprof.tables.report import summary
 #: In the order of their dependencies; the last one starts the page.
 SHARED_SCRIPTS = ("dom.js", "theme.js", "table.js", "charts.js", "start.js")
 SCRIPTS = (
-    *SHARED_SCRIPTS[:-1],
-    "calls.js",
-    "functions.js",
-    "flame_tree.js",
-    "flame_fold.js",
-    "flame_view.js",
-    "flame.js",
-    "page.js",
-    *SHARED_SCRIPTS[-1:],
-)
+    *SHARED_SCRIPTS[:-1], "calls.js", "functions.js", "flame_tree.js", "flame_fold.js",
+    "flame_view.js", "flame.js", "page.js", *SHARED_SCRIPTS[-1:],
+)  # fmt: skip
 STYLES = ("page.css", "parts.css", "print.css")
 
 _NO_SCRIPT = (

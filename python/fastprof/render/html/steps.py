@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fastprof.names import printable_name
 from fastprof.render.html.charts import colours
+from fastprof.render.html.tables import name as shown
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import MemoryReport
@@ -32,7 +33,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
     )
     columns = _columns(report, wall)
     named = dict(zip((name for name, _ in columns), colours([n for n, _ in columns]), strict=True))
-    lines = tuple(Line(_shown(name), named[name], column) for name, column in columns)
+    lines = tuple(Line(shown(name), named[name], column) for name, column in columns)
     readings = list(_readings(report, places, wall, columns))
     timeline = Chart(
         "Step by step", f"{label}.", "area", ("step", "ms"), places,
@@ -46,10 +47,6 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
             f"by a dot in the first); the longest took {number(max(wall))} ms."
         )
     return timeline, _histogram(report, [ms for ms in wall if ms <= top], top, label), cut
-
-
-def _shown(name: str) -> str:
-    return printable_name(name, 1000) or '""'
 
 
 def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:

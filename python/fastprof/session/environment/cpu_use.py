@@ -8,16 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
+@dataclass(slots=True)
 class CpuUse:
     """CPU time between two moments."""
 
-    __slots__ = ("_after", "_before")
-
-    def __init__(self) -> None:
-        self._before: int | None = None
-        self._after: int | None = None
+    _before: int | None = None
+    _after: int | None = None
 
     def begin(self) -> None:
         """Start measuring."""

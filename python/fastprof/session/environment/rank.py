@@ -75,19 +75,6 @@ class Identity:
         }
 
 
-def find_rank() -> int:
-    """Return this process's rank: torchrun's, torch.distributed's, the launcher's; else 0.
-
-    torch.distributed counts only if it is imported and initialised.
-    """
-    return Identity().rank
-
-
-def find_world_size() -> int:
-    """Return the number of processes of the job, found like the rank; 1 otherwise."""
-    return Identity().world_size
-
-
 def world_size_of(env: Mapping[str, str]) -> int:
     """Return the number of processes of a job by the environment of one of them; else 1."""
     found = _of(env, *_TORCHRUN) or _launched(env)

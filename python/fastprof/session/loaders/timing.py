@@ -243,62 +243,74 @@ class LoopState(Protocol):
     def training_goes_on(self) -> None: ...
 
 
-class TimedLoader:
+class _Proxy:
+    """What the program may do with a wrapped loader or iterator: everything but iterate untimed.
+
+    Iterators that are loaders themselves have a length and items, and programs use them.
+    """
+
+    __slots__ = ("_fp_of",)
+
+    def __init__(self, of: Any) -> None:
+        self._fp_of = of
+
+    def __len__(self) -> int:
+        return len(self._fp_of)
+
+    def __bool__(self) -> bool:
+        # Without this, a loader without len() could not be used as a condition.
+        return bool(self._fp_of)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._fp_of[index]
+
+    def __getattr__(self, name: str) -> Any:
+        # Copy and pickle make a half-made object, which must not look up itself.
+        if name.startswith("_fp_"):
+            raise AttributeError(name)
+        return getattr(self._fp_of, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_fp_"):  # copy fills a copy this way
+            object.__setattr__(self, name, value)
+            return
+        setattr(self._fp_of, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._fp_of, name)
+
+
+class TimedLoader(_Proxy):
     """An iterable with timed iterators; everything else is the iterable's own.
 
     It can be iterated repeatedly, ``len()`` passes through, and attributes are read from and
     written to the wrapped loader (``loader.sampler.set_epoch(epoch)``).
     """
 
-    __slots__ = ("_fp_entry", "_fp_loader", "_fp_run")
+    __slots__ = ("_fp_entry", "_fp_run")
 
     def __init__(self, run: LoopState, entry: LoaderEntry, loader: Iterable[Any]) -> None:
         self._fp_run = run
         self._fp_entry = entry
-        self._fp_loader: Any = loader
+        super().__init__(loader)
 
     def __iter__(self) -> "TimedIterator":
         run, entry = self._fp_run, self._fp_entry
-        return timed_iterator(run, entry, run.watches.of(entry.tag).open(self._fp_loader))
-
-    def __len__(self) -> int:
-        return len(self._fp_loader)
-
-    def __bool__(self) -> bool:
-        # Without this, a loader without len() could not be used as a condition.
-        return bool(self._fp_loader)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._fp_loader[index]
-
-    def __getattr__(self, name: str) -> Any:
-        # Copy and pickle make a half-made object, which must not look up itself.
-        if name.startswith("_fp_"):
-            raise AttributeError(name)
-        return getattr(self._fp_loader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_fp_"):  # copy fills a copy this way
-            object.__setattr__(self, name, value)
-            return
-        setattr(self._fp_loader, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._fp_loader, name)
+        return timed_iterator(run, entry, run.watches.of(entry.tag).open(self._fp_of))
 
     def __repr__(self) -> str:
-        return f"<fastprof loader {self._fp_entry.name!r} of {self._fp_loader!r}>"
+        return f"<fastprof loader {self._fp_entry.name!r} of {self._fp_of!r}>"
 
 
-class TimedIterator:
+class TimedIterator(_Proxy):
     """One pass over a loader; ``next()`` is timed as section ``data``."""
 
-    __slots__ = ("_fp_entry", "_fp_iterator", "_fp_next", "_fp_pass", "_fp_run", "_fp_section")
+    __slots__ = ("_fp_entry", "_fp_next", "_fp_pass", "_fp_run", "_fp_section")
 
     def __init__(self, run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> None:
         self._fp_run = run
         self._fp_entry = entry
-        self._fp_iterator = iterator
+        super().__init__(iterator)
         self._fp_next = run.next_batch
         self._fp_section = run.data_section
         #: The watch of its workers; None for other iterators than those of torch's loaders.
@@ -312,7 +324,7 @@ class TimedIterator:
         if self._fp_run.validating:
             self._fp_run.training_goes_on()
         if self._fp_pass is None:
-            batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+            batch = self._fp_next(entry.tag, self._fp_of, self._fp_section)
         else:
             batch = self._fp_fetch(entry.tag)
         run = self._fp_run
@@ -322,7 +334,7 @@ class TimedIterator:
         return batch
 
     def _fp_fetch(self, tag: int) -> Any:
-        iterator, watch = self._fp_iterator, self._fp_pass
+        iterator, watch = self._fp_of, self._fp_pass
         if watch is None:
             return self._fp_next(tag, iterator, self._fp_section)
         watch.before(iterator)
@@ -330,30 +342,8 @@ class TimedIterator:
         watch.after(iterator)
         return batch
 
-    # Iterators that are loaders themselves have these, and programs use them.
-
-    def __len__(self) -> int:
-        return len(self._fp_iterator)  # type: ignore[arg-type]
-
     def __length_hint__(self) -> int:
-        return operator.length_hint(self._fp_iterator)
-
-    def __bool__(self) -> bool:
-        return bool(self._fp_iterator)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._fp_iterator[index]  # type: ignore[index]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_fp_"):
-            raise AttributeError(name)
-        return getattr(self._fp_iterator, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_fp_"):
-            object.__setattr__(self, name, value)
-            return
-        setattr(self._fp_iterator, name, value)
+        return operator.length_hint(self._fp_of)
 
 
 class ValidationIterator(TimedIterator):
@@ -438,8 +428,7 @@ def wrap(
     if isinstance(iterable, (TimedLoader, TimedIterator)):
         if name is None:
             return iterable
-        wrapped = iterable
-        iterable = wrapped._fp_loader if isinstance(wrapped, TimedLoader) else wrapped._fp_iterator
+        iterable = iterable._fp_of
     entry = registry.entry(iterable, name, split)
     if weight is not None:
         entry.weight = float(weight)

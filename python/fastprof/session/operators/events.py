@@ -102,7 +102,8 @@ def _read(profiler: Any, raw: Any) -> list[_Event]:
             elif name == _OUT_OF_MEMORY:
                 exhausted.append(item)
             continue
-        if getattr(item, "is_hidden_event", _no)():
+        is_hidden = getattr(item, "is_hidden_event", None)
+        if is_hidden is not None and is_hidden():
             continue
         kind = item.device_type()
         device = devices.get(kind)
@@ -126,10 +127,6 @@ def _read(profiler: Any, raw: Any) -> list[_Event]:
     _take_doubles(events)
     _sum_up(events)
     return [event for event in events if not event.removed]
-
-
-def _no() -> bool:
-    return False
 
 
 def _short(device_type: Any) -> str:

@@ -14,14 +14,9 @@ SAVE_DIR = "fastprof_out"
 
 _SCHEDULE_KEYS = ("enable_schedule", *(f.name for f in fields(Schedule)))
 _FLAGS = (
-    "enable_cpu_profiling",
-    "record_shapes",
-    "profile_memory",
-    "with_stack",
-    "with_flops",
-    "with_modules",
-    "align_ranks",
-)
+    "enable_cpu_profiling", "record_shapes", "profile_memory", "with_stack", "with_flops",
+    "with_modules", "align_ranks",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
