@@ -71,12 +71,19 @@ same_name(const fp_kernel *row, const char *name)
                : strncmp(row->name, name, FP_KERNEL_NAME_MAX - 1) == 0;
 }
 
-static int
-is_communication(const char *name)
+static fp_communication
+communication_of(const char *name)
 {
-    /* NCCL's kernels are named ncclDevKernel_..., ncclKernel_..., mangled or
-     * not. */
-    return strstr(name, "nccl") != NULL || strstr(name, "rcclGeneric") != NULL;
+    /* NCCL's kernels are named ncclDevKernel_AllReduce_..., ncclKernel_...,
+     * ncclSymkDevKernel_..., mangled or not. */
+    if (strstr(name, "nccl") == NULL && strstr(name, "rcclGeneric") == NULL) {
+        return FP_COMMUNICATION_NONE;
+    }
+    return strstr(name, "AllReduce") != NULL ||
+                   strstr(name, "AllGather") != NULL ||
+                   strstr(name, "ReduceScatter") != NULL
+               ? FP_COMMUNICATION_COLLECTIVE
+               : FP_COMMUNICATION_OTHER;
 }
 
 static int
@@ -136,7 +143,7 @@ add(fp_kernels *k, const char *name, size_t length, uint32_t hash,
         .name_bytes = (uint32_t)length + 1,
         .hash = hash,
         .shape = *shape,
-        .communicates = (uint8_t)is_communication(copy),
+        .communicates = (uint8_t)communication_of(copy),
     };
     uint32_t mask = k->index_capacity - 1;
     uint32_t at = hash & mask;

@@ -15,6 +15,16 @@ enum {
     FP_SMALL_KERNEL_NS = 100000,
 };
 
+/* NCCL's kernels. */
+typedef enum fp_communication {
+    FP_COMMUNICATION_NONE,
+    /* broadcast, reduce, send and receive, unknown: a rank that waits less
+     * than others need not be late */
+    FP_COMMUNICATION_OTHER,
+    /* all-reduce, all-gather, reduce-scatter: all ranks wait for the last */
+    FP_COMMUNICATION_COLLECTIVE,
+} fp_communication;
+
 typedef struct fp_kernel_shape {
     uint32_t device;
     int32_t block[3];
@@ -30,7 +40,7 @@ typedef struct fp_kernel {
     fp_kernel_shape shape;
     int32_t grid[3]; /* of the last launch */
     uint8_t grid_varied;
-    uint8_t communicates; /* NCCL's */
+    uint8_t communicates; /* an fp_communication */
     uint64_t count;
     int64_t sum_ns;
     int64_t min_ns;

@@ -20,8 +20,9 @@ typedef enum fp_event_kind {
     FP_EVENT_GRAPH_LAUNCH, /* the same, with many activities */
     FP_EVENT_SYNC,         /* site, from ticks until */
     FP_EVENT_SECTION,      /* stepping thread: its outermost section */
-    FP_EVENT_STEP,         /* ... ended a step; section: 1 if measured */
-    FP_EVENT_OWNER,        /* the thread's section, see owners.h */
+    /* ... ended step number `id`; section: 1 if measured */
+    FP_EVENT_STEP,
+    FP_EVENT_OWNER, /* the thread's section, see owners.h */
     /* graph node `id` made at site; section: 1 if by the launch `corr` */
     FP_EVENT_CAPTURE,
     FP_EVENT_CLONE, /* graph node `id` copies node `until` */

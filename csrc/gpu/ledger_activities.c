@@ -305,7 +305,7 @@ kernel_record(fp_ledger *l, const uint8_t *record)
         fp_kernel *k = &l->kernels.row[row];
         fp_kernels_count(k, grid, a.ns);
         a.what = row;
-        c = k->communicates ? FP_GPU_COMMUNICATION : FP_GPU_COMPUTE;
+        c = (fp_gpu_class)k->communicates;
     }
     on_timeline(l, record, &kernel_layout, &a, c);
     if (FP_UNLIKELY(l->trace != NULL)) {

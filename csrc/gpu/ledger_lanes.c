@@ -95,7 +95,7 @@ host_moved(fp_ledger *l, const fp_event *e)
         e->kind == FP_EVENT_SECTION ? section_slot(l, e->section) : 0;
     for (uint32_t i = 0; i < l->timelines; i++) {
         if (e->kind == FP_EVENT_STEP) {
-            fp_timeline_step(&l->timeline[i], at, e->section);
+            fp_timeline_step(&l->timeline[i], at, e->id, e->section);
         }
         else {
             fp_timeline_section(&l->timeline[i], at, slot);

@@ -12,6 +12,10 @@
 /* Longer times (two weeks) are invalid; this keeps sums from overflowing. */
 #define FP_LONGEST_NS (INT64_C(1) << 50)
 
+_Static_assert((int)FP_COMMUNICATION_OTHER == (int)FP_GPU_COMMUNICATION &&
+                   (int)FP_COMMUNICATION_COLLECTIVE == (int)FP_GPU_COLLECTIVE,
+               "a kernel's communication is its class");
+
 /* Are the times impossible, because another client replaced CUPTI's clock? */
 static inline int
 fp_ledger_is_misdated(const fp_ledger *l, int64_t start, int64_t end)

@@ -30,6 +30,7 @@ fp_timeline_fini(fp_timeline *t)
     fp_alloc_give(&t->alloc, t->interval, t->interval_capacity,
                   sizeof(*t->interval));
     fp_alloc_give(&t->alloc, t->event, t->event_capacity, sizeof(*t->event));
+    fp_step_waits_fini(&t->waits, &t->alloc);
     t->interval = NULL;
     t->event = NULL;
     t->intervals = t->interval_capacity = t->ordered = 0;
@@ -72,16 +73,22 @@ cover(sweep *s, int u, const fp_interval *v)
 static inline void
 cover_all(sweep *s, const fp_interval *v)
 {
-    static const uint8_t more[FP_GPU_CLASSES][2] = {
-        [FP_GPU_COMPUTE] = {FP_TIMELINE_KERNEL, FP_TIMELINE_COMPUTE},
+    static const uint8_t more[FP_GPU_CLASSES][3] = {
+        [FP_GPU_COMPUTE] = {FP_TIMELINE_KERNEL, FP_TIMELINE_COMPUTE,
+                            FP_TIMELINE_WORK},
         [FP_GPU_COMMUNICATION] = {FP_TIMELINE_KERNEL,
+                                  FP_TIMELINE_COMMUNICATION,
                                   FP_TIMELINE_COMMUNICATION},
-        [FP_GPU_COPY] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY},
-        [FP_GPU_MEMSET] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY},
+        [FP_GPU_COLLECTIVE] = {FP_TIMELINE_KERNEL, FP_TIMELINE_COMMUNICATION,
+                               FP_TIMELINE_WORK},
+        [FP_GPU_COPY] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY, FP_TIMELINE_COPY},
+        [FP_GPU_MEMSET] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY,
+                           FP_TIMELINE_COPY},
     };
     cover(s, FP_TIMELINE_ANY, v);
     cover(s, more[v->gpu_class][0], v);
     cover(s, more[v->gpu_class][1], v);
+    cover(s, more[v->gpu_class][2], v);
 }
 
 static void
@@ -92,6 +99,7 @@ add_sums(fp_timeline_sums *to, const fp_timeline_sums *from)
     to->kernel_ns += from->kernel_ns;
     to->compute_ns += from->compute_ns;
     to->communication_ns += from->communication_ns;
+    to->waiting_ns += from->waiting_ns;
     to->overlap_ns += from->overlap_ns;
     to->copy_ns += from->copy_ns;
     to->copy_alone_ns += from->copy_alone_ns;
@@ -110,6 +118,7 @@ add_unions(fp_timeline_sums *to, const int64_t *ns, int64_t wall_ns,
     to->kernel_ns += kernel_ns;
     to->compute_ns += ns[FP_TIMELINE_COMPUTE];
     to->communication_ns += ns[FP_TIMELINE_COMMUNICATION];
+    to->waiting_ns += ns[FP_TIMELINE_WORK] - ns[FP_TIMELINE_COMPUTE];
     to->overlap_ns +=
         ns[FP_TIMELINE_COMPUTE] + ns[FP_TIMELINE_COMMUNICATION] - kernel_ns;
     to->copy_ns += ns[FP_TIMELINE_COPY];
@@ -145,6 +154,7 @@ apply_event(fp_timeline *t, const fp_host_event *e)
     if (e->measured) {
         add_sums(&t->steps, &t->step_so_far);
         t->step_count++;
+        fp_step_waits_put(&t->waits, e->number, t->step_so_far.waiting_ns);
     }
     t->step_so_far = (fp_timeline_sums){0};
 }
@@ -307,6 +317,9 @@ fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c)
         t->lost++;
         return;
     }
+    if (FP_UNLIKELY(c == FP_GPU_COLLECTIVE && t->waits.row == NULL)) {
+        fp_step_waits_begin(&t->waits, &t->alloc);
+    }
     if (FP_UNLIKELY(start < t->folded)) {
         t->late++;
         t->late_ns += (end < t->folded ? end : t->folded) - start;
@@ -340,8 +353,10 @@ fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section)
 }
 
 void
-fp_timeline_step(fp_timeline *t, int64_t at, int measured)
+fp_timeline_step(fp_timeline *t, int64_t at, uint64_t number, int measured)
 {
-    add_event(
-        t, (fp_host_event){.at = at, .is_step = 1, .measured = measured != 0});
+    add_event(t, (fp_host_event){.at = at,
+                                 .number = number,
+                                 .is_step = 1,
+                                 .measured = measured != 0});
 }

@@ -13,10 +13,12 @@
 
 #include "core/alloc.h"
 #include "core/base.h"
+#include "gpu/step_waits.h"
 
 typedef enum fp_gpu_class {
     FP_GPU_COMPUTE,
-    FP_GPU_COMMUNICATION,
+    FP_GPU_COMMUNICATION, /* broadcast, send and receive, ... */
+    FP_GPU_COLLECTIVE,    /* communication in which all ranks wait */
     FP_GPU_COPY,
     FP_GPU_MEMSET,
     FP_GPU_CLASSES,
@@ -25,10 +27,11 @@ typedef enum fp_gpu_class {
 /* Groups of activities.  Time in which two of a group run counts once. */
 typedef enum fp_timeline_union {
     FP_TIMELINE_ANY,
-    FP_TIMELINE_KERNEL, /* compute or communication */
+    FP_TIMELINE_KERNEL, /* compute, communication or collective */
     FP_TIMELINE_COMPUTE,
-    FP_TIMELINE_COMMUNICATION,
-    FP_TIMELINE_COPY, /* or memset */
+    FP_TIMELINE_COMMUNICATION, /* or collective */
+    FP_TIMELINE_WORK,          /* compute or collective */
+    FP_TIMELINE_COPY,          /* or memset */
     FP_TIMELINE_UNIONS,
 } fp_timeline_union;
 
@@ -39,9 +42,10 @@ enum { FP_TIMELINE_SECTIONS = 64 };
 typedef struct fp_timeline_sums {
     int64_t wall_ns;
     int64_t busy_ns;          /* any activity */
-    int64_t kernel_ns;        /* compute or communication */
+    int64_t kernel_ns;        /* any kernel */
     int64_t compute_ns;       /* at least one compute kernel */
     int64_t communication_ns; /* at least one communication kernel */
+    int64_t waiting_ns;       /* a collective, and no compute kernel */
     int64_t overlap_ns;       /* both at once */
     int64_t copy_ns;          /* at least one copy or memset */
     int64_t copy_alone_ns;    /* ... and no kernel */
@@ -59,6 +63,7 @@ typedef struct fp_interval {
 typedef struct fp_host_event {
     int64_t at;
     uint32_t section; /* from now on; valid if !is_step */
+    uint64_t number;  /* of the step; valid if is_step */
     uint8_t is_step;  /* a step ends */
     uint8_t measured; /* ... and is measured, not warm-up */
 } fp_host_event;
@@ -79,6 +84,7 @@ typedef struct fp_timeline {
     fp_timeline_sums whole; /* from the beginning to `folded` */
     fp_timeline_sums steps; /* completed measured steps */
     uint64_t step_count;    /* ... their number */
+    fp_step_waits waits;    /* waiting_ns of the last ones */
     int64_t late_ns;
     uint64_t late;
     uint64_t lost; /* activities or events lost: no memory */
@@ -104,9 +110,9 @@ fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c);
 void
 fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section);
 
-/* A step ends at [at] and the next begins. */
+/* Step [number] ends at [at] and the next begins. */
 void
-fp_timeline_step(fp_timeline *t, int64_t at, int measured);
+fp_timeline_step(fp_timeline *t, int64_t at, uint64_t number, int measured);
 
 /* Excludes the time in which nothing was recorded because another client had
  * the device's records.  Steps end and sections change in it as usual.  Time

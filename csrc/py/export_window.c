@@ -3,6 +3,7 @@
  * Columns are copied as bytes, because the training thread waits for the GIL
  * meanwhile; names of functions are described on request only. */
 #include "py/export_parts.h"
+#include "py/gpu_layer.h"
 #include "py/guard.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
@@ -95,6 +96,31 @@ phase_times(const fp_export *x)
     return list;
 }
 
+/* Puts the waits for other ranks that the GPU shows, in the steps of the column
+ * d["number"] (-1: unknown, or not known yet), and the last known step.  0, or
+ * -1 with an exception. */
+static int
+put_gpu_waits(const fp_export *x, PyObject *d, uint32_t rows)
+{
+    PyObject *bytes =
+        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * sizeof(int64_t)));
+    PyObject *numbers = PyDict_GetItemString(d, "number");
+    if (bytes == NULL || numbers == NULL) {
+        Py_XDECREF(bytes);
+        return -1;
+    }
+    int64_t *ns = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
+    for (uint32_t i = 0; i < rows; i++) {
+        ns[i] = -1;
+    }
+    int64_t last = fp_gpu_layer_waits(
+        x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers), ns,
+        rows);
+    return fp_export_put(d, "gpu_wait_ns", bytes) < 0
+               ? -1
+               : fp_export_put(d, "gpu_last", PyLong_FromLongLong(last));
+}
+
 /* Is the thread in a call that waits, or may wait, for other ranks? */
 static int
 is_waiting(const fp_thread *t)
@@ -130,6 +156,7 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
                       column(x, s->communication, n, rows, 1)) < 0 ||
         fp_export_put(d, "autograd_ns", column(x, s->autograd, n, rows, 1)) <
             0 ||
+        put_gpu_waits(x, d, rows) < 0 ||
         fp_export_put(d, "sections", sections(x, s, n, rows)) < 0 ||
         fp_export_put(d, "waits", waits(x, t)) < 0 ||
         fp_export_put(d, "open", open_sections(x, t)) < 0 ||
@@ -161,6 +188,7 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     if (first == -1 && PyErr_Occurred()) {
         return NULL;
     }
+    int busy = fp_gpu_layer_is_busy(r);
     const fp_thread *t = r->stepper;
     if (t == NULL || t->steps == NULL || t->split == NULL) {
         Py_RETURN_NONE;
@@ -169,6 +197,11 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     /* Creating a list may run the garbage collector, and with it any code. */
     fp_recorder_begin_export(r);
     PyObject *d = window(&x, t, first);
+    if (d != NULL && fp_export_put(d, "gpu_busy",
+                                   busy < 0 ? Py_NewRef(Py_None)
+                                            : PyBool_FromLong(busy)) < 0) {
+        Py_CLEAR(d);
+    }
     fp_recorder_end_export(r);
     return d;
 }

@@ -71,6 +71,20 @@ fp_gpu_layer_flush(PyObject *self, PyObject *args);
 PyObject *
 fp_gpu_layer_status(PyObject *self, PyObject *ignored);
 
+/* ---- a recording under way (gpu_waits.c) ---- */
+
+/* 1: the GPU has unfinished work; 0: it has finished everything; -1: unknown.
+ * Releases the GIL. */
+int
+fp_gpu_layer_is_busy(const fp_recorder *r);
+
+/* Raises ns[i] to the time for which a device of the rank waited for other
+ * ranks in step number[i], if known.  [number] ascends.  Returns the number of
+ * the last known step; -1: no collective has run on a GPU. */
+int64_t
+fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
+                   uint32_t count);
+
 /* ---- source lines of waits (gpu_lines.c) ---- */
 
 /* Called in a callback without the GIL: the calling thread has waited at

@@ -202,6 +202,7 @@ fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now)
         fp_gpu_layer_tell(g, lane,
                           &(fp_event){.kind = FP_EVENT_STEP,
                                       .ticks = now,
+                                      .id = t->steps->count - 1,
                                       .section = (uint16_t)measured});
     }
 }

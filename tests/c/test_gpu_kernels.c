@@ -96,19 +96,34 @@ FP_TEST(gpu_kernels_compares_names_again_in_each_buffer)
 
 FP_TEST(gpu_kernels_nccl_is_communication)
 {
-    static const char *const yes[] = {
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)",
-        "_Z23ncclKernel_AllReduce_RI", "void rcclGenericKernel<1>()"};
-    static const char *const no[] = {"gemm", "NCCL", "nccDev", ""};
+    static const struct {
+        const char *name;
+        fp_communication is;
+    } cases[] = {
+        {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"_Z23ncclKernel_AllReduce_RI", FP_COMMUNICATION_COLLECTIVE},
+        {"ncclDevKernel_AllGather_RING_LL", FP_COMMUNICATION_COLLECTIVE},
+        {"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_f32",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"ncclDevKernel_Broadcast_RING_LL", FP_COMMUNICATION_OTHER},
+        {"ncclDevKernel_Reduce_Sum_f32_RING_LL", FP_COMMUNICATION_OTHER},
+        {"ncclDevKernel_SendRecv", FP_COMMUNICATION_OTHER},
+        {"ncclDevKernel_Generic", FP_COMMUNICATION_OTHER},
+        {"void rcclGenericKernel<1>()", FP_COMMUNICATION_OTHER},
+        {"AllReduce", FP_COMMUNICATION_NONE},
+        {"gemm", FP_COMMUNICATION_NONE},
+        {"NCCL", FP_COMMUNICATION_NONE},
+        {"nccDev", FP_COMMUNICATION_NONE},
+        {"", FP_COMMUNICATION_NONE},
+    };
     fp_alloc a = fp_alloc_libc();
     fp_kernels *k = new_kernels(&a);
-    for (int i = 0; i < 3; i++) {
-        int32_t row = fp_kernels_find(k, yes[i], &plain);
-        CHECK(k->row[row].communicates);
-    }
-    for (int i = 0; i < 4; i++) {
-        int32_t row = fp_kernels_find(k, no[i], &plain);
-        CHECK(!k->row[row].communicates);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int32_t row = fp_kernels_find(k, cases[i].name, &plain);
+        CHECK_INT(k->row[row].communicates, cases[i].is);
     }
     free_kernels(k);
 }

@@ -34,13 +34,15 @@ static void
 count_unit(const model *m, int64_t at, uint32_t section, fp_timeline_sums *s)
 {
     int compute = is_active(m, at, FP_GPU_COMPUTE, FP_GPU_COMPUTE);
-    int comm = is_active(m, at, FP_GPU_COMMUNICATION, FP_GPU_COMMUNICATION);
+    int comm = is_active(m, at, FP_GPU_COMMUNICATION, FP_GPU_COLLECTIVE);
+    int collective = is_active(m, at, FP_GPU_COLLECTIVE, FP_GPU_COLLECTIVE);
     int copy = is_active(m, at, FP_GPU_COPY, FP_GPU_MEMSET);
     s->wall_ns += 1;
     s->busy_ns += compute || comm || copy;
     s->kernel_ns += compute || comm;
     s->compute_ns += compute;
     s->communication_ns += comm;
+    s->waiting_ns += collective && !compute;
     s->overlap_ns += compute && comm;
     s->copy_ns += copy;
     s->copy_alone_ns += copy && !compute && !comm;
@@ -84,6 +86,7 @@ check_sums(const fp_timeline_sums *got, const fp_timeline_sums *want)
     CHECK_INT(got->kernel_ns, want->kernel_ns);
     CHECK_INT(got->compute_ns, want->compute_ns);
     CHECK_INT(got->communication_ns, want->communication_ns);
+    CHECK_INT(got->waiting_ns, want->waiting_ns);
     CHECK_INT(got->overlap_ns, want->overlap_ns);
     CHECK_INT(got->copy_ns, want->copy_ns);
     CHECK_INT(got->copy_alone_ns, want->copy_alone_ns);
@@ -163,7 +166,7 @@ add_random_event(fp_timeline *t, model *m, uint64_t *state, int64_t around)
                        .is_step = fake_below(state, 3) == 0,
                        .measured = fake_below(state, 3) != 0};
     if (e.is_step) {
-        fp_timeline_step(t, BEGIN_NS + e.at, e.measured);
+        fp_timeline_step(t, BEGIN_NS + e.at, 0, e.measured);
     }
     else {
         fp_timeline_section(t, BEGIN_NS + e.at, e.section);
@@ -246,7 +249,7 @@ FP_TEST(timeline_of_a_step_worked_out_by_hand)
     fp_timeline_add(&t, 1040, 1070, FP_GPU_COMMUNICATION);
     fp_timeline_section(&t, 1080, 8);
     fp_timeline_add(&t, 1090, 1120, FP_GPU_MEMSET);
-    fp_timeline_step(&t, 1100, 1);
+    fp_timeline_step(&t, 1100, 0, 1);
     fp_timeline_fold(&t, 1100);
     const fp_timeline_sums *s = &t.steps;
     CHECK_UINT(t.step_count, 1);
@@ -268,6 +271,87 @@ FP_TEST(timeline_of_a_step_worked_out_by_hand)
     CHECK_INT(t.step_so_far.idle_ns[8], 30);
     CHECK_INT(t.whole.wall_ns, 150);
     CHECK_INT(t.whole.copy_ns, 50);
+    fp_timeline_fini(&t);
+}
+
+/* Reads the waits of steps [first] to [first] + 3. */
+static void
+read_waits(const fp_timeline *t, int64_t first, int64_t *ns)
+{
+    int64_t number[4];
+    for (int i = 0; i < 4; i++) {
+        number[i] = first + i;
+        ns[i] = -1;
+    }
+    fp_step_waits_read(&t->waits, number, ns, 4);
+}
+
+FP_TEST(timeline_keeps_the_waits_for_other_ranks_in_each_step)
+{
+    fake_memory memory = {0};
+    fp_alloc a = fake_alloc(&memory);
+    fp_timeline t;
+    int64_t ns[4];
+    fp_timeline_init(&t, &a, 1000);
+    fp_timeline_add(&t, 1010, 1030, FP_GPU_COMMUNICATION);
+    fp_timeline_step(&t, 1100, 4, 1);
+    fp_timeline_fold(&t, 1150); /* no collective so far */
+    CHECK(t.waits.row == NULL);
+    fp_timeline_add(&t, 1150, 1160, FP_GPU_COMPUTE);
+    fp_timeline_add(&t, 1155, 1180, FP_GPU_COLLECTIVE);
+    fp_timeline_add(&t, 1170, 1190, FP_GPU_COMMUNICATION);
+    fp_timeline_step(&t, 1200, 5, 1);
+    fp_timeline_step(&t, 1300, 6, 0); /* not measured */
+    fp_timeline_add(&t, 1310, 1350, FP_GPU_COMPUTE);
+    fp_timeline_add(&t, 1310, 1350, FP_GPU_COLLECTIVE);
+    fp_timeline_step(&t, 1400, 7, 1);
+    fp_timeline_fold(&t, 1390); /* the last step may still wait */
+    read_waits(&t, 4, ns);
+    CHECK_INT(ns[0], -1);
+    CHECK_INT(ns[1], 20);
+    CHECK_INT(ns[2], -1);
+    CHECK_INT(ns[3], -1);
+    fp_timeline_fold(&t, 1400);
+    read_waits(&t, 6, ns);
+    CHECK_INT(ns[1], 0);
+    CHECK_INT(ns[2], -1);
+    for (int64_t i = 0; i < FP_STEPS_RECENT; i++) {
+        int64_t at = 1400 + 10 * i;
+        fp_timeline_add(&t, at, at + i % 7 + 1, FP_GPU_COLLECTIVE);
+        fp_timeline_step(&t, at + 10, (uint64_t)(8 + i), 1);
+        fp_timeline_fold(&t, at + 10);
+    }
+    read_waits(&t, 6, ns);
+    CHECK_INT(ns[1], -1); /* only the last ones are kept */
+    CHECK_INT(ns[2], 1);
+    CHECK_INT(ns[3], 2);
+    ns[0] = 500; /* another device of the rank waited longer */
+    fp_step_waits_read(&t.waits, (int64_t[]){8}, ns, 1);
+    CHECK_INT(ns[0], 500);
+    fp_timeline_fini(&t);
+    CHECK_UINT(memory.bytes, 0);
+}
+
+FP_TEST(timeline_f36_without_memory_keeps_no_waits_and_tries_again)
+{
+    fake_memory memory = {0};
+    fp_alloc a = fake_alloc(&memory);
+    fp_timeline t;
+    int64_t ns[4];
+    fp_timeline_init(&t, &a, 0);
+    fp_timeline_add(&t, 1, 2,
+                    FP_GPU_COMPUTE); /* takes the intervals' memory */
+    memory.fail_at = memory.takes + 1;
+    fp_timeline_add(&t, 10, 20, FP_GPU_COLLECTIVE);
+    CHECK(t.waits.row == NULL);
+    memory.fail_at = 0;
+    fp_timeline_step(&t, 100, 0, 1);
+    fp_timeline_add(&t, 110, 120, FP_GPU_COLLECTIVE);
+    fp_timeline_step(&t, 200, 1, 1);
+    fp_timeline_fold(&t, 200);
+    read_waits(&t, 0, ns);
+    CHECK_INT(ns[0], 10);
+    CHECK_INT(ns[1], 10);
     fp_timeline_fini(&t);
 }
 
@@ -319,7 +403,7 @@ FP_TEST(timeline_a_gap_is_in_no_sum)
     fp_timeline_gap(&t, 100, 200);
     CHECK_INT(t.whole.wall_ns, 100);
     CHECK_INT(t.whole.busy_ns, 20);
-    fp_timeline_step(&t, 300, 1);
+    fp_timeline_step(&t, 300, 0, 1);
     fp_timeline_fold(&t, 300);
     CHECK_INT(t.steps.wall_ns, 200);
     CHECK_INT(t.steps.busy_ns, 70);
@@ -385,13 +469,15 @@ sums_of(const crowd *c)
             n[class] += c->change[at][class];
         }
         int copy = n[FP_GPU_COPY] || n[FP_GPU_MEMSET];
-        int kernel = n[FP_GPU_COMPUTE] || n[FP_GPU_COMMUNICATION];
+        int comm = n[FP_GPU_COMMUNICATION] || n[FP_GPU_COLLECTIVE];
+        int kernel = n[FP_GPU_COMPUTE] || comm;
         s.wall_ns++;
         s.busy_ns += copy || kernel;
         s.kernel_ns += kernel;
         s.compute_ns += n[FP_GPU_COMPUTE] != 0;
-        s.communication_ns += n[FP_GPU_COMMUNICATION] != 0;
-        s.overlap_ns += n[FP_GPU_COMPUTE] && n[FP_GPU_COMMUNICATION];
+        s.communication_ns += comm;
+        s.waiting_ns += n[FP_GPU_COLLECTIVE] && !n[FP_GPU_COMPUTE];
+        s.overlap_ns += n[FP_GPU_COMPUTE] && comm;
         s.copy_ns += copy;
         s.copy_alone_ns += copy && !kernel;
         s.idle_ns[0] += !copy && !kernel;
@@ -413,7 +499,7 @@ static void
 steps_over_the_long_axis(fp_timeline *t, int64_t step, int measured)
 {
     for (int64_t at = step; at <= LONG_AXIS; at += step) {
-        fp_timeline_step(t, BEGIN_NS + at, measured);
+        fp_timeline_step(t, BEGIN_NS + at, 0, measured);
     }
 }
 
@@ -450,8 +536,8 @@ FP_TEST(timeline_warm_up_steps_are_in_the_whole_only)
     add_crowd(&t, c);
     add_crowd(&other, c);
     for (int64_t i = 1; i <= 1000; i++) {
-        fp_timeline_step(&t, BEGIN_NS + i * 1000, i % 3 != 0);
-        fp_timeline_step(&other, BEGIN_NS + i * 1000, i % 3 == 0);
+        fp_timeline_step(&t, BEGIN_NS + i * 1000, 0, i % 3 != 0);
+        fp_timeline_step(&other, BEGIN_NS + i * 1000, 0, i % 3 == 0);
     }
     fp_timeline_fold(&t, BEGIN_NS + LONG_AXIS);
     fp_timeline_fold(&other, BEGIN_NS + LONG_AXIS);
@@ -537,7 +623,7 @@ FP_TEST(timeline_f36_without_memory_records_only_wall_time)
     for (int64_t i = 0; i < 100; i++) {
         fp_timeline_add(&t, BEGIN_NS + i, BEGIN_NS + i + 1, FP_GPU_COPY);
         fp_timeline_section(&t, BEGIN_NS + i, 1);
-        fp_timeline_step(&t, BEGIN_NS + i, 1);
+        fp_timeline_step(&t, BEGIN_NS + i, 0, 1);
     }
     fp_timeline_fold(&t, BEGIN_NS + 100);
     CHECK_UINT(t.lost, 300);

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 
 import pytest
 from fastprof import Profiler, profile_section
@@ -219,6 +220,61 @@ def test_a_section_that_only_waits_is_no_work_outside_of_sections(monkeypatch):
     own = sections_of(run, "split", 0, 1000)
     assert 2.0 <= own["data"] < 5.0
     assert own["(unaccounted)"] < 1.0
+
+
+class Steps:
+    """A recorder of steps of 100 ms; the waits on the GPU of the first ``known`` are known."""
+
+    def __init__(self, steps, known, busy=None, since=0):
+        self.steps, self.known, self.busy, self.since = steps, known, busy, since
+
+    def window(self, first):
+        rows = range(max(0, first), self.steps)
+
+        def ns(*of):
+            return array("q", of).tobytes()
+
+        return {
+            "number": ns(*rows), "wall_ns": ns(*(100_000_000 for _ in rows)),
+            "gpu_wait_ns": ns(*(i * 10**6 if self.since <= i < self.known else -1 for i in rows)),
+            **{f"{n}_ns": ns(*(0 for _ in rows)) for n in ("cpu", "cpu_wait")},
+            **{f"{n}_ns": ns(*(0 for _ in rows)) for n in ("communication", "autograd")},
+            "sections": [("data", ns(*(50_000_000 for _ in rows)))], "waits": [], "open": [],
+            "waiting": False, "phase": 0, "phases_ns": [0] * 9, "thread": 0,
+            "measured": self.steps, "steps": self.steps, "gpu_busy": self.busy,
+            "gpu_last": self.known - 1,
+        }  # fmt: skip
+
+    def node_times(self):
+        return None
+
+
+def test_steps_whose_waits_on_the_gpu_are_not_known_yet_are_published_later():
+    recorder = Steps(64, 50, busy=True)
+    recording = Recording(recorder, "job", 1, 2, "n0")
+    window = recording.window()
+    assert window.gpu_busy is True
+    at = window.columns.index("gpu_wait")
+    assert (window.steps, window.size) == (64, 4)
+    assert list(window.blocks) == list(range(0, 48, 4))
+    assert [row[at] for row in window.blocks.values()] == [i * 1000 + 1500 for i in window.blocks]
+    recorder.steps, recorder.known = 100, 100
+    window = recording.window()
+    assert list(window.blocks) == list(range(0, 100, 4))
+    recorder.steps, recorder.known = 110, 100  # none of the next ones is known yet
+    assert list(recording.window().blocks) == list(range(0, 100, 4))
+    # A wait cannot be longer than its step: the rest was between the steps.
+    recorder.steps, recorder.known = 120, 120
+    assert recording.window().blocks[112][at] == 100_000
+
+
+@pytest.mark.parametrize(("steps", "known", "since"), [(400, 50, 0), (64, 0, 0), (64, 64, 9)])
+def test_without_the_waits_of_all_steps_on_the_gpu_there_is_no_such_column(steps, known, since):
+    """The records are much too late; no collective runs; the first one has just run."""
+    window = Recording(Steps(steps, known, since=since), "job", 1, 2, "n0").window()
+    assert "gpu_wait" not in window.columns
+    assert max(window.blocks) == steps - 4
+    assert window.gpu_busy is None
 
 
 def test_functions_of_a_delay_leave_out_the_steps_before_it():

@@ -105,6 +105,16 @@ class Job:
         return self.said
 
 
+class GpuJob(Job):
+    """Ranks whose GPUs wait in collectives, and whose hosts wait for their GPUs in backward."""
+
+    def window(self, rank):
+        window = super().window(rank)
+        rows = {start: (row[0], 500, *row[2:]) for start, row in window.blocks.items()}
+        columns = ("wall", "autograd", "gpu_wait")
+        return replace(window, columns=columns, blocks=rows, cuda=True)
+
+
 def groups(count, seed=1, world=1000):
     job = Job(world)
     job.blocks = [{} for _ in range(count)]
@@ -234,6 +244,16 @@ def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little():
     lines = brief_lines_live(job.judge.job_now(job.now), 100)
     assert lines[0].startswith("Ranks: 4200 of 4200, in the last 10 s of steps. Rank 3333 ")
     assert "3333 (late)" in "\n".join(lines)
+
+
+def test_a_rank_of_many_whose_gpu_waits_least_is_told():
+    job = GpuJob(200, late=lambda rank, step: 4.0 if rank == 77 else 0.0, where="forward")
+    job.run(4)
+    (line,) = job.said
+    assert line.startswith("Rank 77 (host n77) is late by ")
+    assert ": forward +" in line
+    assert job.judge.job_now(job.now).late.signal == "gpu"
+    assert GpuJob(200).run(6) == []
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "(rest)"])

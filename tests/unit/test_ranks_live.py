@@ -555,6 +555,58 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
     )
 
 
+GPU_COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd", "gpu_wait")
+
+
+def on_gpus(job, *, gpu_wait=lambda engine_us: engine_us, cpu_wait=lambda rank: 0, **changes):
+    """Let the ranks wait in collectives on their GPUs; their hosts wait for these in backward."""
+    value = job.value
+
+    def of(rank, **more):
+        window = decode(value(rank, **more))
+        rows = {
+            start: (row[0], row[0], cpu_wait(rank), 0, 500, gpu_wait(row[2]), *row[3:])
+            for start, row in window.blocks.items()
+        }
+        fields = {"columns": GPU_COLUMNS, "blocks": rows, "cuda": True, **changes}
+        return encode(replace(window, **fields))
+
+    job.value = of
+    return job
+
+
+@pytest.mark.parametrize("world", [2, 8])
+@pytest.mark.parametrize("where", ["data", "forward"])
+def test_a_rank_whose_gpu_waits_least_in_collectives_is_late(world, where):
+    job = on_gpus(Job(world, late=on(1, 9.0, first=100), where=where))
+    said = job.run(8)
+    assert len(said) == 1, said
+    assert re.match(rf"Rank 1 \(host n1\) is late by [89]\.\d+ ms per step .*: {where}", said[0]), (
+        said
+    )
+    assert job.judge.job_now(job.now).late.signal == "gpu"
+
+
+def test_healthy_ranks_with_gpus_are_not_late_and_are_cleared():
+    for seed in range(3):
+        job = on_gpus(Job(4, noise=0.05, seed=seed))
+        assert job.run(20) == []
+        assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+
+
+def test_gpus_without_collectives_clear_nobody():
+    """Broadcasts and point-to-point transfers are not in the column."""
+    job = on_gpus(Job(4, late=on(1, 9.0)), gpu_wait=lambda engine_us: 0)
+    assert job.run(10) == []
+    assert job.judge.job_now(job.now).verdict.startswith("Who is late is not known")
+
+
+def test_a_host_that_waits_for_a_cpu_while_its_gpu_works_makes_no_other_rank_late():
+    job = on_gpus(Job(2, late=on(1, 1.0)), cpu_wait=lambda rank: 0 if rank else 9000)
+    assert job.run(10) == []
+    assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+
+
 def test_without_recorded_waits_no_rank_is_cleared():
     """As in a job of jax: the steps of ranks that wait for each other are equally long."""
     job = Job(4, late=on(1, 9.0))

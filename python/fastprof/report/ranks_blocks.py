@@ -115,8 +115,11 @@ def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun 
         cpu=known_columns["cpu"],
         gc=None,
         cpu_wait=known_columns["cpu_wait"],
+        gpu_wait=known_columns["gpu_wait"],
     )
     waits = {}
+    if steps.gpu_wait is not None:
+        waits["gpu"] = fmean(steps.gpu_wait)
     if any(steps.communication or ()):
         waits["split"] = fmean(steps.communication or ())
     told = [fmean(of) for name, of in sections.items() if is_communication(name)]

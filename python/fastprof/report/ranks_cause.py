@@ -120,7 +120,9 @@ def tells(run: RankRun, signal: str) -> bool:
         return steps.autograd is not None
     if signal == "cpu":
         return steps.cpu is not None
-    return signal != "gpu" or any(name == "gpu" for name, _ in run.row.waits)
+    if signal == "gpu":
+        return steps.gpu_wait is not None or any(name == "gpu" for name, _ in run.row.waits)
+    return True
 
 
 def own_ms(run: RankRun, steps: RankSteps, signal: str, *, plain: bool = False) -> list[float]:
@@ -141,7 +143,9 @@ def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     if signal == "cpu":
         return list(steps.cpu or ())
     if signal == "gpu":
-        return [wall - waits["gpu"] for wall in steps.wall]
+        if steps.gpu_wait is None:  # known for the whole run only
+            return [wall - waits["gpu"] for wall in steps.wall]
+        return [wall - ms for wall, ms in zip(steps.wall, steps.gpu_wait, strict=True)]
     own = list(steps.wall)
     named = [column for name, column in steps.sections.items() if is_communication(name)]
     sections = [sum(values) for values in zip(*named, strict=True)] if named else [0.0] * len(own)

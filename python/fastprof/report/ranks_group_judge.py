@@ -165,6 +165,7 @@ def _median_run(
         cpu=cpu,
         gc=None,
         cpu_wait=array("f", [quantile_ms(cpu_wait, 0.5)] * len(own)) if cpu_wait else None,
+        gpu_wait=array("f", waits) if signal == "gpu" else None,
     )
     return RankRun(row, steps, waiting, between=_usual_between(group, len(own)))
 

@@ -51,7 +51,8 @@ class RankSteps:
     """Measured steps of a rank: their 0-based numbers, and ms per step as columns.
 
     ``sections`` are the top-level ones.  ``communication`` and ``autograd`` are None if
-    functions were not recorded, ``cpu``, ``gc`` and ``cpu_wait`` if they are unknown.
+    functions were not recorded, ``cpu``, ``gc``, ``cpu_wait`` and ``gpu_wait`` (waiting for other
+    ranks that the GPU shows) if they are unknown.
     """
 
     numbers: array[int]
@@ -62,6 +63,7 @@ class RankSteps:
     cpu: array[float] | None
     gc: array[float] | None
     cpu_wait: array[float] | None
+    gpu_wait: array[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

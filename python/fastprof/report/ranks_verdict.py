@@ -76,9 +76,11 @@ class Verdict:
 def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
     """Return the signals for waiting that all of these ranks have."""
     waits = [dict(run.row.waits) for run in runs]
-    if all("gpu" in found for found in waits):
-        return ["gpu"]
     steps = [run.steps for run in runs if run.steps is not None]
+    # GPUs that have run collectives, but now run none, show no wait.
+    idle = all(s.gpu_wait is not None and not any(s.gpu_wait) for s in steps) and bool(steps)
+    if all("gpu" in found for found in waits) and not idle:
+        return ["gpu"]
     found = []
     # If functions were not recorded, the whole of backward counts as waiting.
     if all(s.autograd is not None for s in steps) and any(any(s.autograd or ()) for s in steps):
@@ -181,6 +183,8 @@ def _test(
     runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float, alarms: float
 ) -> LatenessTest:
     if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
+        return LatenessTest(signal, plain)
+    if plain and signal == "gpu":  # while a host waits for a CPU, its GPU may work
         return LatenessTest(signal, plain)
     owns = [
         Series(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))

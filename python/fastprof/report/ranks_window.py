@@ -29,8 +29,9 @@ _MAX_FUNCTIONS = 24
 _MAX_CALLED = 3
 _MAX_FILE = 160
 
-#: Columns of times in a block; the first is always known.
-COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
+#: Columns of times in a block; the first is always known.  ``gpu_wait``: the GPU ran collectives
+#: in which all ranks wait for the last, and computed nothing.
+COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd", "gpu_wait")
 
 #: Times of a block of steps: microseconds per step, of its columns, then of its sections.
 Row = tuple[int, ...]
@@ -49,7 +50,8 @@ class RankWindow:
     microseconds per step by top-level section, ``between`` the times of phases of the run between
     steps, in microseconds per step of the last windows.  ``works``: between steps, its training
     thread has moved since the last window.  ``cuda``: the program uses a GPU, so ranks may wait
-    for each other where the host waits for the GPU.
+    for each other where the host waits for the GPU.  ``gpu_busy``: its GPU has unfinished work;
+    None: unknown.
     """
 
     job: str
@@ -72,6 +74,7 @@ class RankWindow:
     parent: int = 0
     works: bool = False
     cuda: bool = False
+    gpu_busy: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
                 "starts": starts, "times": list(zip(*rows, strict=True)),
                 "waiting": {name[:MAX_NAME]: us for name, us in window.waiting.items()},
                 "between": dict(window.between), "works": window.works, "cuda": window.cuda,
+                "gpu_busy": window.gpu_busy,
             }
         )  # fmt: skip
         if len(data) <= max_bytes or not starts:
@@ -151,6 +155,7 @@ def decode(data: bytes) -> RankWindow:
     if any(len(column) != len(starts) for column in values):
         fail()
     rows = list(zip(*values, strict=True))
+    busy = d.get("gpu_busy")
     return RankWindow(
         job=text_of(d.get("job")),
         rank=_whole(d, "rank", MAX_NUMBER),
@@ -172,6 +177,7 @@ def decode(data: bytes) -> RankWindow:
         parent=_whole(d, "parent", MAX_NUMBER),
         works=d.get("works") is True,
         cuda=d.get("cuda") is True,
+        gpu_busy=busy if isinstance(busy, bool) else None,
     )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from array import array
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from fastprof.report.origin import is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks_row import BETWEEN, Function, is_communication, program_of
 from fastprof.report.ranks_window import (
+    COLUMNS,
     MAX_BLOCKS,
     RankDetail,
     RankWindow,
@@ -45,6 +48,8 @@ _TREES = 6
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
+#: Steps wait this long for their times on the GPU; then these count as unknown.
+_GPU_LATE_S = 15.0
 
 _Function = tuple[str, str, int, int, Mapping[str, int]]
 
@@ -74,6 +79,8 @@ class Recording:
         self._position: object = None
         self._times = b""
         self._beat = 0
+        #: The last step whose waits on the GPU were known, and since when.
+        self._gpu_last, self._gpu_since = -1, 0.0
 
     def window(self, *, ended: bool = False) -> RankWindow:
         """Return the current window."""
@@ -112,6 +119,7 @@ class Recording:
             parent=os.getppid(),
             works=self._has_moved(frame) and phase in BETWEEN,
             cuda=_uses_cuda(),
+            gpu_busy=raw["gpu_busy"],
         )
 
     def _has_moved(self, frame: FrameType | None) -> bool:
@@ -128,11 +136,18 @@ class Recording:
         It is in us per step since the last window; sections that only wait count to no section.
         """
         numbers = array("q", raw["number"])
-        times = {name: array("q", raw[f"{name}_ns"]) for name in _COLUMNS}
+        times = {name: array("q", raw[f"{name}_ns"]) for name in COLUMNS}
         sections = {name: array("q", column) for name, column in raw["sections"]}
+        settled = self._settled(times["wall"], numbers, raw["gpu_last"])
+        is_cut = settled < len(numbers)
+        if is_cut:
+            for column in (numbers, *times.values(), *sections.values()):
+                del column[settled:]
         if not numbers:
             return {}
         wall = times["wall"]
+        # A pause of the step, as for validation, is in no step of the host.
+        times["gpu_wait"] = array("q", map(min, times["gpu_wait"], wall))
         if not self._size:
             self._size = _size(wall)
         elif sum(wall) > 0:
@@ -142,8 +157,9 @@ class Recording:
                 self._size = size
             elif 4 * size <= self._size:
                 self._blocks, self._size = {}, size
-        done = raw["steps"] - raw["steps"] % self._size
-        known = tuple(name for name in _COLUMNS if not (times[name] and min(times[name]) < 0))
+        end = int(numbers[-1]) + 1 if is_cut else int(raw["steps"])
+        done = end - end % self._size
+        known = tuple(name for name in COLUMNS if not (times[name] and min(times[name]) < 0))
         waits = [name for name in sections if is_communication(name)]
         largest = sorted(sections, key=lambda name: (name not in BACKWARD, -sum(sections[name])))
         names = tuple(name for name in largest if name not in waits)[:_SECTIONS]
@@ -176,6 +192,23 @@ class Recording:
             whole = sum(columns[known.index("communication")]) // len(numbers) // 1000
             waiting[UNACCOUNTED] = max(0, whole - sum(waiting.values()))
         return waiting
+
+    def _settled(self, wall: array[int], numbers: array[int], last: int) -> int:
+        """Return the number of leading steps whose waits on the GPU are known or stay unknown.
+
+        CUPTI delivers records seconds late.
+
+        Args:
+            wall, numbers: of the steps.
+            last: the last step whose wait is known; -1: no GPU runs collectives.
+        """
+        known = bisect_right(numbers, last)
+        if last != self._gpu_last or known == len(numbers):
+            self._gpu_last, self._gpu_since = last, time.monotonic()
+        late = time.monotonic() - self._gpu_since > _GPU_LATE_S
+        if last < 0 or late or sum(wall[known:]) > _GPU_LATE_S * 1e9:
+            return len(numbers)
+        return known
 
     def _communication(self, raw: Mapping[str, Any], steps: int) -> dict[str, int]:
         """Return communication in us per step since the last window, by top-level section."""
@@ -265,9 +298,6 @@ def _uses_cuda() -> bool:
         return used_cuda() is not None
     except Exception:  # a torch without it
         return False
-
-
-_COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
 
 
 def _size(wall: array[int]) -> int:
