@@ -434,6 +434,33 @@ def test_a_rank_that_hangs_is_told_with_where_it_stands():
     assert job.said[1:] == ["Steps end again."]
 
 
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        (True, "Rank 42 (host n42) stands in data, decode42, and 199 others wait."),
+        (None, ""),  # nothing is known of them
+    ],
+)
+def test_a_rank_of_many_whose_gpu_has_no_work_hangs(others, told):
+    job = GpuJob(200)
+    job.run(3)
+    job.changes = {rank: {"gpu_busy": others if rank != 42 else False} for rank in range(200)}
+    job.run(5, blocks=0)
+    assert job.said == ([f"No step has ended for 15.0 s: {told}"] if told else [])
+
+
+def test_of_many_ranks_whose_gpus_all_have_work_none_is_the_cause():
+    job = GpuJob(200)
+    job.run(3)
+    job.changes = {rank: {"gpu_busy": True} for rank in range(200)}
+    job.run(5, blocks=0)
+    (line,) = job.said
+    assert line == (
+        "No step has ended for 15.0 s: Each rank waits for others, or its GPU has unfinished work: "
+        "which one is the cause is not known."
+    )
+
+
 def test_a_late_rank_that_stands_while_others_end_steps_is_no_end_of_the_comparison():
     job = Job(200, late=lambda rank, _step: 10.0 if rank in (50, 77) else 0.0)
     job.run(6)

@@ -550,8 +550,8 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
     (line,) = job.said
     assert line == (
         "No step has ended for 15.0 s: rank 0 stands in forward, step (train.py:9); rank 1 stands "
-        "in data, decode (dataset.py:31). Which of them wait for others is not known: the host's "
-        "waits for a GPU are not recorded while the job runs."
+        "in data, decode (dataset.py:31). Which of them wait for others is not known without the "
+        "records of their GPUs."
     )
 
 
@@ -605,6 +605,44 @@ def test_a_host_that_waits_for_a_cpu_while_its_gpu_works_makes_no_other_rank_lat
     job = on_gpus(Job(2, late=on(1, 1.0)), cpu_wait=lambda rank: 0 if rank else 9000)
     assert job.run(10) == []
     assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+
+
+FORWARD, DATA = "forward, step (train.py:9)", "data, decode (dataset.py:31)"
+
+
+PLACES_NOW = (
+    "rank 1 stands in data, decode (dataset.py:31); ranks 0, 2 stand in forward, step (train.py:9)."
+)
+CULPRIT = (
+    "Rank 1 (host n1) stands in data, decode (dataset.py:31) while its GPU has no work, and 2 "
+    "others wait."
+)
+# One GPU computes for ever, or its collective waits for a rank that has work, too.
+ALL_BUSY = (
+    f"{PLACES_NOW} Each rank waits for others, or its GPU has unfinished work: which one is the "
+    "cause is not known."
+)
+NOT_KNOWN = (
+    f"{PLACES_NOW} Which of them wait for others is not known without the records of their GPUs."
+)
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        ((True, False, True), CULPRIT),
+        ((True, True, True), ALL_BUSY),
+        ((True, False, None), NOT_KNOWN),
+        ((False, False, False), PLACES_NOW),
+    ],
+)
+def test_of_ranks_with_gpus_the_one_whose_gpu_has_no_work_hangs(busy, told):
+    job = on_gpus(Job(3))
+    assert job.run(4) == []
+    places = (FORWARD, DATA, FORWARD)
+    for _ in range(5):
+        job.said += job.still(lambda rank: {"place": places[rank], "gpu_busy": busy[rank]})
+    assert job.said == [f"No step has ended for 15.0 s: {told}"]
 
 
 def test_without_recorded_waits_no_rank_is_cleared():

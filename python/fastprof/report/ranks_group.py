@@ -21,7 +21,7 @@ from fastprof.report.ranks_cause import own_ms, sections_of
 from fastprof.report.ranks_judge import Series
 from fastprof.report.ranks_row import BETWEEN
 from fastprof.report.ranks_verdict import ENGINE, waiting_signals
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks_window import RankWindow, encode, is_unclear, is_waiting
 from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER
 
 #: Each bucket is wider than the last by this factor: its middle is within 1 % of its values.
@@ -68,7 +68,8 @@ class RankGroup:
 
     ``active`` ranks train.  ``quiet`` of these have ended no step for long; ``waiting`` of the
     quiet ones wait for others, and ``standing`` lists some of the rest.  ``silent`` ranks have
-    not been heard for long; ``lost`` lists some.  For ``still_s`` no rank has ended a step.
+    not been heard for long; ``lost`` lists some.  Of ``unclear`` quiet ranks it is not known
+    whether their GPUs wait.  For ``still_s`` no rank has ended a step.
     """
 
     job: str
@@ -92,6 +93,7 @@ class RankGroup:
     others: Mapping[str, Mapping[int, tuple[int, bytes]]] = field(default_factory=dict)
     cpu_waits: Mapping[str, Histogram] = field(default_factory=dict)
     between: Mapping[str, Histogram] = field(default_factory=dict)
+    unclear: int = 0
 
 
 # ---- histograms
@@ -186,7 +188,7 @@ def group_of(
     active = [r for r in ranks.values() if r.lives and not r.window.ended and r.window.steps]
     silent = [r for r in active if now - r.heard >= silent_s]
     quiet = [r for r in active if now - r.moved >= patience_s and now - r.heard < silent_s]
-    stand = [r for r in quiet if not r.window.waits]
+    stand = [r for r in quiet if not is_waiting(r.window)]
     return RankGroup(
         job, world_size, len(ranks), sum(r.window.ended for r in ranks.values()),
         blocks, works, walls, sections,
@@ -196,7 +198,7 @@ def group_of(
         _named(_heard(r, now - r.heard) for r in silent),
         int(min((now - r.moved for r in active), default=MAX_NUMBER)), 0,
         {kind: _windows_of(rows, MOST_OTHER) for kind, rows in others.items()},
-        cpu_waits, between,
+        cpu_waits, between, sum(is_unclear(r.window) for r in quiet),
     )  # fmt: skip
 
 
@@ -228,6 +230,7 @@ def merge(a: RankGroup, b: RankGroup) -> RankGroup:
          for kind in _keys(a.others, b.others)},
         _joined(a.cpu_waits, b.cpu_waits),
         _joined(a.between, b.between),
+        a.unclear + b.unclear,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from fastprof.report.ranks_window import MAX_BYTES, decode
 from fastprof.report.ranks_wire import MAX_NAME, fail, numbers_of, pack, text_of, unpack
 
 #: Version of the format; a reader ignores other versions.
-VERSION = 2
+VERSION = 3
 #: Most bytes of a value, compressed and uncompressed.
 MAX_GROUP_BYTES = 1 << 16
 _MAX_TEXT = 1 << 20
@@ -45,7 +45,7 @@ def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
             {
                 "v": VERSION, "job": group.job, "of": group.world_size,
                 "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
-                           group.silent, group.still_s, group.beat],
+                           group.silent, group.still_s, group.beat, group.unclear],
                 "blocks": {
                     signal: [[*block, *_dense(of)] for block, of in found.items()
                              if block in kept]
@@ -73,12 +73,14 @@ def decode_group(data: bytes) -> RankGroup:
         ValueError: it is something else, or of another version.
     """
     d = unpack(data, MAX_GROUP_BYTES, _MAX_TEXT, VERSION)
-    counts = numbers_of(d.get("counts"), 8)
-    if len(counts) != 8:
+    counts = numbers_of(d.get("counts"), 9)
+    if len(counts) != 9:
         fail()
-    heard, ended, active, quiet, waiting, silent, still_s, beat = counts
+    heard, ended, active, quiet, waiting, silent, still_s, beat, unclear = counts
     world = numbers_of([d.get("of")], 1)[0]
-    if not max(ended, active) <= heard <= world or max(quiet, silent) > active or waiting > quiet:
+    if not max(ended, active) <= heard <= world or max(quiet, silent) > active:
+        fail()
+    if waiting + unclear > quiet:
         fail()
     works = {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))}
     walls = {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))}
@@ -112,7 +114,7 @@ def decode_group(data: bytes) -> RankGroup:
         {_signal(s): {text_of(name): _sparse(h) for name, h in _items(of, MAX_SECTIONS)}
          for s, of in _items(d.get("sections"), len(SIGNALS))},
         most, active, quiet, waiting, silent, standing, lost, still_s, beat, others, cpu_waits,
-        between,
+        between, unclear,
     )  # fmt: skip
 
 

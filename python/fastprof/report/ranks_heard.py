@@ -6,23 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from statistics import median
 
-from fastprof.report.figures import duration, plural
+from fastprof.report.figures import duration
 from fastprof.report.ranks import named
 from fastprof.report.ranks_blocks import HeardRank, add_blocks
+from fastprof.report.ranks_hang import QuietRanks
 from fastprof.report.ranks_live_text import (
     hang_text,
     heard_text,
-    place_of,
-    rank_named,
     silent_text,
 )
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS
-from fastprof.report.ranks_window import RankWindow, decode
+from fastprof.report.ranks_window import RankWindow, decode, is_unclear, is_waiting
 
 _LONG_STEPS = 5.0
-#: Number of ranks asked, or named, at a time.
-ASKED = 5
 #: Silence is reported again when this many times as many ranks are silent.
 _GROWN = 2
 
@@ -118,61 +115,35 @@ class HeardRanks:
 
     def _standing(self, now: float) -> list[str]:
         """Return sentences on ranks that stand still while others wait for them."""
-        ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
-        stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
-        if not stands and quiet == ranks >= 2 and any(r.window.cuda for r in culprits):
-            return self._places(culprits, now, moved_at)
-        if not stands:
-            moved = bool(self._stuck) and moved_at > self._stuck_at
+        of = self._quiet(now)
+        gpus = any(rank.window.cuda for rank in self._ranks.values())
+        found, text = of.hang(gpus) if of.quiet == of.ranks >= 2 else ((), "")
+        if not found:
+            moved = bool(self._stuck) and of.moved_at > self._stuck_at
             self._stuck = () if moved else self._stuck
             return ["Steps end again."] if moved else []
-        found = tuple(sorted(r.window.rank for r in culprits)) or (-1,)
         if found == self._stuck:
             return []
         self._stuck, self._stuck_at = found, now
-        since = duration((now - moved_at) * 1000)
-        if not culprits:
-            return [f"No step has ended for {since}: each rank waits for the others."]
-        where = "; ".join(
-            f"{rank_named(r.window)} stands in {place_of(r.window)}" for r in culprits[:ASKED]
-        )
-        more = quiet - waiting - min(len(culprits), ASKED)
-        where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
-        others = "the other waits" if waiting == 1 else f"{waiting} others wait"
-        return [f"No step has ended for {since}: {where}, and {others}."]
+        return [f"No step has ended for {duration((now - of.moved_at) * 1000)}: {text}"]
 
-    def _places(self, ranks: Collection[HeardRank], now: float, moved_at: float) -> list[str]:
-        """Return where all ranks stand: a host that waits for its GPU may wait for other ranks."""
-        by_place: dict[str, list[int]] = {}
-        for rank in ranks:
-            by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
-        found = tuple(sorted(rank for of in by_place.values() for rank in of))
-        if found == self._stuck:
-            return []
-        self._stuck, self._stuck_at = found, now
-        parts = [
-            f"{named(sorted(of))} {'stands' if len(of) == 1 else 'stand'} in {place}"
-            for place, of in sorted(by_place.items(), key=lambda item: len(item[1]))
-        ]
-        more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
-        where = "; ".join(parts[:ASKED])
-        since = duration((now - moved_at) * 1000)
-        text = (
-            f"No step has ended for {since}: {where}{more}. Which of them wait for others is not "
-            "known: the host's waits for a GPU are not recorded while the job runs."
-        )
-        return [text]
-
-    def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
-        """Return numbers of training, quiet, waiting ranks; standing ranks; time of last move."""
+    def _quiet(self, now: float) -> QuietRanks:
+        """Return the ranks that have ended no step for long."""
         ranks = [
             r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
         ]
         patience = patience_s(ranks)
         quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
-        stand = [r for r in quiet if not r.window.waits]
-        moved_at = max((r.moved for r in ranks), default=0.0)
-        return len(ranks), len(quiet), len(quiet) - len(stand), stand, moved_at
+        wait = [r for r in quiet if is_waiting(r.window)]
+        return QuietRanks(
+            ranks=len(ranks),
+            quiet=len(quiet),
+            waiting=len(wait),
+            unclear=sum(is_unclear(r.window) for r in quiet),
+            stand=[r for r in quiet if not is_waiting(r.window)],
+            wait=wait,
+            moved_at=max((r.moved for r in ranks), default=0.0),
+        )
 
     def _hangs_now(self, now: float) -> tuple[str, bool]:
         """Return which ranks are silent or stand, and whether others still end steps."""
@@ -181,8 +152,8 @@ class HeardRanks:
         silent = [r for r in ranks if now - r.heard >= SILENT_S]
         quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
         moves = len(silent) + len(quiet) < len(ranks)
-        stand = [r for r in quiet if not r.window.waits]
-        wait = [r.window.rank for r in quiet if r.window.waits]
+        stand = [r for r in quiet if not is_waiting(r.window)]
+        wait = [r.window.rank for r in quiet if is_waiting(r.window)]
         if not silent and not stand and (moves or not wait):
             return "", moves
         still = 0.0 if moves else min(now - r.moved for r in ranks)

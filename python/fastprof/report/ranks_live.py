@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from fastprof.report.figures import duration
 from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
-from fastprof.report.ranks_heard import ASKED, HeardRanks
+from fastprof.report.ranks_hang import ASKED
+from fastprof.report.ranks_heard import HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step, out_of_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
 from fastprof.report.ranks_live_between import BetweenNow

@@ -14,7 +14,7 @@ from fastprof.report.figures import plural
 from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
 from fastprof.report.ranks_group import CPU, RankGroup, RankHeard
 from fastprof.report.ranks_group_judge import compare_with_all
-from fastprof.report.ranks_heard import ASKED
+from fastprof.report.ranks_hang import ASKED, QuietRanks
 from fastprof.report.ranks_live import Judge
 from fastprof.report.ranks_live_compared import Compared
 from fastprof.report.ranks_live_text import hang_text
@@ -127,10 +127,12 @@ class GroupJudge(Judge):
         others = ((late + i * apart) % self._world for i in range(1, ASKED))
         return [rank for rank in dict.fromkeys(others) if rank != late]
 
-    def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
+    def _quiet(self, now: float) -> QuietRanks:
         group = self._group
         stand = [self._ranks[one.rank] for one in group.standing]
-        return group.active, group.quiet, group.waiting, stand, now - group.still_s
+        return QuietRanks(
+            group.active, group.quiet, group.waiting, group.unclear, stand, (), now - group.still_s
+        )
 
     def _hangs_now(self, now: float) -> tuple[str, bool]:
         group = self._group

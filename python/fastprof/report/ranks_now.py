@@ -12,6 +12,7 @@ from fastprof.report.ranks import Straggler
 from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_cause import own_ms, tells
 from fastprof.report.ranks_verdict import waiting_signals
+from fastprof.report.ranks_window import is_waiting
 
 #: A rank that is not heard for this many seconds is silent.
 SILENT_S = 15.0
@@ -108,7 +109,7 @@ def _state(rank: HeardRank, late: bool, now: float) -> str:
     if now - rank.heard >= SILENT_S:
         return f"silent for {duration((now - rank.heard) * 1000)}, last seen{where}".rstrip(",")
     if window.steps and now - rank.moved >= SILENT_S:
-        verb = "waits" if window.waits else "stands"
+        verb = "waits" if is_waiting(window) else "stands"
         return f"{verb}{where} for {duration((now - rank.moved) * 1000)}"
     if window.phase != "steps":
         return f"in {ascii_name(window.phase, 30)}"

@@ -106,6 +106,16 @@ class Request:
     phase: str = ""
 
 
+def is_waiting(window: RankWindow) -> bool:
+    """Return whether a rank waits for others: its host does, or its GPU, which has work."""
+    return window.waits or window.gpu_busy is True
+
+
+def is_unclear(window: RankWindow) -> bool:
+    """Return whether it is not known if a rank's GPU waits for others."""
+    return window.cuda and not window.waits and window.gpu_busy is None
+
+
 def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
     """Return ``window`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
     starts = sorted(window.blocks)[-MAX_BLOCKS:]

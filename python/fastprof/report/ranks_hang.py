@@ -1,0 +1,85 @@
+"""Tells which rank hangs, as far as the last windows of the ranks show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.report.figures import plural
+from fastprof.report.ranks import named
+from fastprof.report.ranks_blocks import HeardRank
+from fastprof.report.ranks_live_text import place_of, rank_named
+
+#: Number of ranks asked, or named, at a time.
+ASKED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class QuietRanks:
+    """The ranks that have ended no step for long.
+
+    ``ranks`` train, and ``quiet`` of them are quiet.  Of these, ``waiting`` wait for others, and of
+    ``unclear`` ones it is not known whether their GPUs do.  ``stand`` lists those that are not
+    known to wait, or some of them; ``wait`` lists the waiting ones, or none.  No rank has ended a
+    step since ``moved_at``.
+    """
+
+    ranks: int
+    quiet: int
+    waiting: int
+    unclear: int
+    stand: Sequence[HeardRank]
+    wait: Sequence[HeardRank]
+    moved_at: float
+
+    def hang(self, gpus: bool) -> tuple[tuple[int, ...], str]:
+        """Return the ranks to name, and the sentence; none: nothing is known.
+
+        Args:
+            gpus: the ranks use GPUs.  A GPU with unfinished work may wait for other ranks, or
+                compute for ever: if every GPU has work, no rank is known to be the cause.
+        """
+        if self.waiting >= max(1, self.ranks // 2) and not self.unclear:
+            if self.stand:
+                return tuple(sorted(r.window.rank for r in self.stand)), self._standing_text()
+            if not gpus:
+                return (-1,), "each rank waits for the others."
+        every = [*self.stand, *self.wait]
+        if not gpus or (len(every) < self.quiet and (self.stand or self.unclear)):
+            return (), ""
+        found = tuple(sorted(rank.window.rank for rank in every)) or (-1,)
+        return found, self._places_text(every)
+
+    def _standing_text(self) -> str:
+        where = "; ".join(f"{rank_named(r.window)} {_stands(r)}" for r in self.stand[:ASKED])
+        more = self.quiet - self.waiting - min(len(self.stand), ASKED)
+        where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
+        others = "the other waits" if self.waiting == 1 else f"{self.waiting} others wait"
+        return f"{where}, and {others}."
+
+    def _places_text(self, ranks: Sequence[HeardRank]) -> str:
+        """Return where all ranks stand, and what is known of their GPUs."""
+        by_place: dict[str, list[int]] = {}
+        for rank in ranks:
+            by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
+        parts = [
+            f"{named(sorted(of))} {'stands' if len(of) == 1 else 'stand'} in {place}"
+            for place, of in sorted(by_place.items(), key=lambda item: len(item[1]))
+        ]
+        more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
+        where = f"{'; '.join(parts[:ASKED])}{more}." if parts else ""
+        if self.unclear:
+            where += (
+                " Which of them wait for others is not known without the records of their GPUs."
+            )
+        elif not self.stand:
+            where += (
+                " Each rank waits for others, or its GPU has unfinished work: which one is the "
+                "cause is not known."
+            )
+        return where.strip()
+
+
+def _stands(rank: HeardRank) -> str:
+    idle = " while its GPU has no work" if rank.window.gpu_busy is False else ""
+    return f"stands in {place_of(rank.window)}{idle}"
