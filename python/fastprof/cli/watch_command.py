@@ -75,8 +75,9 @@ def _watch(folder: str | None) -> Watch:
         raise ValueError(str(problem))
     raise ValueError(
         "no job of several ranks runs on this machine, as far as the environment of this user's "
-        f"processes says: name the directory that {DIRECTORY} names in the job, or MASTER_ADDR:"
-        "MASTER_PORT of a job that sets them in the program"
+        f"processes says: name the directory that {DIRECTORY} names in the job (a job of jax has "
+        "no other place that this command can read), or MASTER_ADDR:MASTER_PORT of a job that "
+        "sets them in the program"
     )
 
 
