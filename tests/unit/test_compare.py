@@ -800,8 +800,11 @@ def test_the_screen_has_the_reason_of_every_row_without_a_verdict():
     after = run(normal(13.0, N, 2), {"data": [1.0] * N, "validation": normal(3.0, N, 3)})
     text = to_text(fastprof.compare(before, after), 80, full=False)
     assert "not tested (validation): only the run after has it." in text
-    few = to_text(fastprof.compare(run([10.0] * 9), run([20.0] * 9)), 80, full=False)
-    assert few.count("too few steps") == 1
+    few = fastprof.compare(run([10.0] * 9), run([20.0] * 9))
+    assert to_text(few, 80, full=False).count("too few steps") == 1
+    # Where nothing is tested, nothing explains how.
+    assert "Holm" not in to_text(few)
+    assert "seen from" not in to_text(few)
 
 
 def test_a_row_that_is_not_tested_finds_nothing():

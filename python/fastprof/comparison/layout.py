@@ -216,8 +216,10 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
         ("median", _median),
         ("verdict", lambda e: e.verdict),
     ]
-    if not any(e.median for e in pair.effects):
-        columns = [column for column in columns if column[0] != "median"]
+    idle = {"median"} if not any(e.median for e in pair.effects) else set()
+    tested = any(e.p is not None for e in pair.effects)
+    idle |= set() if tested else {"seen from", "p"}
+    columns = [column for column in columns if column[0] not in idle]
     left = frozenset({0, len(columns) - 1})
     holm = (
         "p is corrected for the number of rows (Holm): where two programs are equal, at most "
@@ -230,7 +232,7 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
     # On one screen the verdict has the reason of the step.
     told = "" if explained or pair.step is None else _alike(pair.step.reason)
     reasons = _reasons([effect for effect in pair.effects if _alike(effect.reason) != told])
-    said = (holm, power) if explained else ()
+    said = (holm, power) if explained and tested else ()
     return _block("What changed in a step", (*said, *reasons), table=table)
 
 
