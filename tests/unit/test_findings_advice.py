@@ -868,12 +868,19 @@ def test_a_batch_that_is_received_without_a_cpu_is_not_slow_to_receive() -> None
 
 
 def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
-    meta = {"torch_untrained": "model.teacher (Net)", "torch_untrained_share": 0.93}
+    meta = {
+        "torch_untrained": "model.teacher (Net)",
+        "torch_untrained_size": 71674,
+        "torch_untrained_share": 0.93,
+    }
     rule = found(run(meta=meta))["untrained-gradients"]
-    assert rule.title.startswith("model.teacher (Net) records gradients, but no optimizer")
-    assert rule.fix[0].startswith("teacher.requires_grad_(False), if it is not to be trained;")
+    assert "has the 71674 parameters of model.teacher (Net), which records gradients" in rule.title
+    assert "call teacher.requires_grad_(False) before the loop" in rule.fix[0]
     assert rule.saving == ""
-    assert "93.0 % of the parameters" in rule.evidence[0]
+    assert "93.0 % of all parameters" in rule.evidence[0]
+    outermost = {**meta, "torch_untrained": "Sequential"}
+    fix = found(run(meta=outermost))["untrained-gradients"].fix[0]
+    assert "call its requires_grad_(False) before the loop" in fix
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 

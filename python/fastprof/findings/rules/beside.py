@@ -21,7 +21,7 @@ from fastprof.findings.places import KNOWN
 from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, plural
 from fastprof.report.rows import UNACCOUNTED
 
 _LIMIT = LIMITS["unaccounted-share"]
@@ -89,8 +89,8 @@ def validation_share(facts: Facts) -> Draft | None:
         title=f"Validation takes {percent(share)} of the training's time",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
-            (f"It ran {times:.0f} times, {duration(total / times)} each; the steps between two "
-            f"take {duration(facts.span_ms * facts.report.steps.count / times)}."),
+            (f"It ran {plural(times, 'time')}, {duration(total / times)} each; the steps between "
+            f"two take {duration(facts.span_ms * facts.report.steps.count / times)}."),
         ),
         fix=fixes("validation-share", facts.framework),
         ms=ms, promises=False, beside=True,

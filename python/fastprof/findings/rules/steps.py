@@ -28,7 +28,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
-from fastprof.report.figures import chosen_percent, duration
+from fastprof.report.figures import chosen_percent, duration, plural
 from fastprof.report.rows import UNACCOUNTED
 
 #: Fewest steps for a variation.
@@ -352,25 +352,28 @@ def untrained_gradients(facts: Facts) -> Draft | None:
     """
     need_steps(facts)
     meta = facts.report.meta
-    name, share = meta.get("torch_untrained"), meta.get("torch_untrained_share")
+    name, size, share = (meta.get(f"torch_untrained{what}") for what in ("", "_size", "_share"))
     limit = LIMITS["untrained-share"]
-    if not isinstance(name, str) or not isinstance(share, float):
+    if not isinstance(name, str) or not isinstance(size, int) or not isinstance(share, float):
         return None
     if limit.grade(share) is None:
         return None
     said = ascii_name(name, 100)
-    attribute = said.partition(" ")[0].rpartition(".")[2]
+    path, _, kind = said.partition(" ")
+    which = f"{path.rpartition('.')[2]}." if kind else "its "
     return Draft(
         value=100 * share, unit="%",
-        title=f"{said} records gradients, but no optimizer has its parameters",
+        title=(
+            f"No optimizer has the {plural(size, 'parameter')} of {said}, which records gradients"
+        ),
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
-            (f"It has {percent(share)} of the parameters that require gradients. Forward keeps a "
-            "graph for it, and backward computes its gradients if the loss depends on it."),
+            (f"They are {percent(share)} of all parameters that require gradients. Forward keeps a "
+            "graph for them, and backward computes their gradients if the loss depends on them."),
         ),
         fix=(
-            (f"{attribute}.requires_grad_(False), if it is not to be trained; torch.no_grad() "
-            "around its forward does the same if no gradient has to pass through it."),
+            (f"If it is not to be trained, call {which}requires_grad_(False) before the loop; "
+            "torch.no_grad() around its forward does the same if no gradient has to pass through."),
         ),
         promises=False,
     )  # fmt: skip

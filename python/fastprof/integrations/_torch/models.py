@@ -116,11 +116,11 @@ class Models:
         if self._graded is not None:
             self._graded.add(module)
 
-    def untrained(self) -> tuple[str, float] | None:
+    def untrained(self) -> tuple[str, int, float] | None:
         """Return the largest module that records gradients for no optimizer; look once.
 
-        The result is its name and its part of all parameters that require gradients. None: each
-        has an optimizer, or it is unknown, because optimizers keep copies of the parameters.
+        The result is its name, its number of parameters that require gradients, and its part of
+        all of them. None: each has an optimizer, or it is unknown, because optimizers keep copies.
         """
         roots, self._graded = self._graded, None
         held = {
@@ -135,7 +135,7 @@ class Models:
             return None
         found = [_largest(unwrap(root), "", held) for root in roots or ()]
         name, size = max(found, key=lambda pair: pair[1], default=("", 0))
-        return (name, size / sum(sizes.values())) if size else None
+        return (name, size, size / sum(sizes.values())) if size else None
 
     def called_without_gradients(self, module: Any) -> None:
         """Note a call with gradients off."""

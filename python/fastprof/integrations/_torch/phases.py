@@ -244,8 +244,8 @@ class Phases:
         except Exception:  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
-            facts = self.run.facts
-            facts["torch_untrained"], facts["torch_untrained_share"] = found
+            names = ("torch_untrained", "torch_untrained_size", "torch_untrained_share")
+            self.run.facts.update(zip(names, found, strict=True))
 
     def backward_ends(self, *exc_info: Any) -> None:
         """Handle the end of autograd, also by an exception."""
