@@ -218,8 +218,9 @@ def test_a_section_that_only_waits_is_no_work_outside_of_sections(monkeypatch):
     run = run_in_blocks(rank, rank.size, sorted(rank.blocks))
     assert windows[0].waiting["(unaccounted)"] >= 10_000
     own = sections_of(run, "split", 0, 1000)
-    assert 2.0 <= own["data"] < 5.0
-    assert own["(unaccounted)"] < 1.0
+    # Neither has the 10 ms of the barrier; a busy machine lengthens both by a few ms.
+    assert 2.0 <= own["data"] < 10.0
+    assert own["(unaccounted)"] < 8.0
 
 
 class Steps:
