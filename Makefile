@@ -10,7 +10,7 @@ PY_FILES = setup.py python tests tools benchmarks
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-test:  ## everything: virtual environment, C tests, pytest
+test:  ## virtual environment, C tests, pytest without the slow tests
 	VENV=$(VENV) $(PYTHON) tools/run_tests.py
 
 check: build lint  ## a change, in about 3 minutes: lint, plain C tests, unit and native tests

@@ -1,6 +1,7 @@
-"""Runs every test on a machine that has only a C compiler and Python.
+"""Runs the tests on a machine that has only a C compiler and Python.
 
     python3 tools/run_tests.py [PYTEST ARGUMENT...]
+    python3 tools/run_tests.py -m ''                   the tests marked slow, too
 
 Creates the virtual environment .venv (or $VENV) if there is none, installs fastprof with its test
 requirements into it, then runs the C tests and pytest.  You may run it repeatedly.
@@ -53,7 +54,8 @@ def main(pytest_arguments: list[str]) -> None:
     else:
         run(*install, ".[test]")
     run(python, "tools/ctest.py", "plain")
-    run(python, "-m", "pytest", *pytest_arguments)
+    # pytest obeys the last -m.
+    run(python, "-m", "pytest", "-m", "not slow", *pytest_arguments)
 
 
 if __name__ == "__main__":
