@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
 
 import network
 import pytest
-from helpers import BACKENDS, sanitized, wait_for_sleeping_threads
+from helpers import BACKENDS, examples, sanitized, wait_for_sleeping_threads
 
 try:
     import hypothesis
@@ -20,6 +21,7 @@ else:
     hypothesis.settings.register_profile(
         "fastprof",
         deadline=None,
+        max_examples=examples(100),
         derandomize=bool(os.environ.get("CI")),
         database=None,
         suppress_health_check=[
@@ -50,6 +52,15 @@ def _no_network() -> None:
 def backend(request: pytest.FixtureRequest) -> str:
     """Return each hook backend of this interpreter: "setprofile", and "monitoring" on 3.12+."""
     return request.param
+
+
+def pytest_collection_finish() -> None:
+    """Keep what pytest and the test files made out of the garbage collector.
+
+    Otherwise every collection of a test visits thousands of tests and their modules.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -93,6 +93,14 @@ def time_scale() -> float:
     return float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
 
 
+def examples(count: int) -> int:
+    """Return with how many examples to try a property: `count`, in ``.ci/run`` a quarter.
+
+    ``.ci/run`` has the same examples each time; ``.ci/full`` and developers try all.
+    """
+    return count // 4 if os.environ.get("CI") and not os.environ.get("FULL") else count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
     """How a child process ended.

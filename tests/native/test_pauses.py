@@ -17,6 +17,7 @@ from fastprof.snapshot import Snapshot
 from trees import counts, paths
 
 pytest.importorskip("hypothesis")
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -457,13 +458,13 @@ def check(backend: str, program: Program, pause: str, resume: str) -> None:
         assert paused[path, kind] == n or not path[-1].startswith("="), path
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_programs)
 def test_random_programs(backend: str, program: Program) -> None:
     check(backend, program, "r.pause_functions()", "r.resume_functions()")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(_programs)
 def test_random_programs_whose_hook_is_taken_out(backend: str, program: Program) -> None:
     check(backend, program, "r.pause_functions(unhook=True)", "r.rehook(), r.resume_functions()")

@@ -20,6 +20,7 @@ from fastprof.capture.options import Recorder
 from fastprof.report import Report, build_report
 from fastprof.report.outliers import Outlier
 from fastprof.snapshot import Snapshot
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -338,7 +339,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OPERATIONS, st.sampled_from([16, 24, 1_000_000]), st.integers(0, 3))
 def test_whatever_a_program_does_the_rows_add_up(
     operations: list[str], max_nodes: int, skip: int

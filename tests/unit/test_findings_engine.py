@@ -17,6 +17,7 @@ from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables.findings import all_findings
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.findings_runs import c_function, calls, run, tensor
@@ -205,7 +206,7 @@ def no_rule_failed(report):
 
 
 @given(random_runs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 10**12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_run_makes_a_rule_fail_or_save_more_than_there_is(shape, count, skipped, sum_ns):
     made = made_run(*shape)
     steps = Steps(count, min(count, skipped), sum_ns, sum_ns**2 / 1e18, 0, sum_ns)

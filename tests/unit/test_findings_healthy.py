@@ -10,6 +10,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.rules.steps import step_time_variation
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.findings_runs import (
@@ -74,7 +75,7 @@ def healthy_lengths(draw):
 
 
 @given(healthy_phases(), healthy_functions(), healthy_lengths(), FRAMEWORKS, st.integers(0, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_healthy_run_on_a_cpu_has_no_finding(phases, functions, lengths, framework, skipped):
     share = sum(lengths) / 40 / 100
     made = run(
@@ -90,7 +91,7 @@ def test_a_healthy_run_on_a_cpu_has_no_finding(phases, functions, lengths, frame
     healthy_phases(), healthy_functions(), FRAMEWORKS, st.floats(0.81, 0.99),
     st.floats(0.86, 0.949), st.floats(0.1, 4), st.booleans(), st.floats(0, 60),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_healthy_run_on_a_gpu_has_no_finding(
     phases, functions, framework, busy, memory, copies, attention, blocked
 ):

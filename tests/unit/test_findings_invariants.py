@@ -8,6 +8,7 @@ from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.report.model import Report
 from fastprof.snapshot import Snapshot
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.findings_runs import (
@@ -86,7 +87,7 @@ def all_of(report: Report) -> tuple[Finding, ...]:
 
 
 @given(runs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_finding_is_above_a_step_or_above_its_own_row(made: Snapshot) -> None:
     report = build_report(made)
     step_ms = report.steps.mean_ms or 0.0
@@ -102,7 +103,7 @@ def test_no_finding_is_above_a_step_or_above_its_own_row(made: Snapshot) -> None
 
 
 @given(runs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_finding_has_something_to_do(made: Snapshot) -> None:
     for finding in all_of(build_report(made)):
         assert finding.fix, finding

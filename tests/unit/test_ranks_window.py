@@ -26,6 +26,7 @@ from fastprof.report.ranks_window import (
     joined,
     means,
 )
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,7 @@ def test_values_of_other_jobs_and_ranks_are_ignored():
     assert judge.windows == {}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_value_or_a_valueerror(data):
     for read in (decode, decode_detail, decode_request):
