@@ -377,6 +377,18 @@ def test_figures_are_per_step_of_however_many_steps_there_were():
     ]
 
 
+def test_calls_per_step_are_whole_numbers_if_each_step_has_as_many():
+    # 1 / 49 and 1 / 91 are rounded: 6 * 91 * (1 / 91) is not 6.
+    comparison = fastprof.compare(
+        *(
+            run([10.0] * (n - SKIPPED), functions=[Node(py("work"), 6 * n, 100 * MS)])
+            for n in (49, 91)
+        )
+    )
+    change = row(comparison, "work").figures["calls"]
+    assert (change.before, change.after) == (6, 6)
+
+
 def in_phases(report):
     """Return the report as of a run with phases: the whole tree belongs to measured steps."""
     walls = (("warmup", MS), ("steps", report.snapshot.duration_ns))

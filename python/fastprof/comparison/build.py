@@ -355,7 +355,7 @@ class _Tables:
             values = []
             for column in columns:
                 row = found[column]
-                values.append(row.self_ms * self._scale(column) if row else 0.0)
+                values.append(row.self_ms / self._divisor(column) if row else 0.0)
             sides.append(values)
         ranks = any(_ranks_of_one_job(self._sides[side]) for side in (0, i))
         result = None if ranks else welch(*sides, level=level)
@@ -374,14 +374,14 @@ class _Tables:
         return self._by_name(
             i,
             [{s.name: s for s in run.report.sections} for run in self._runs],
-            lambda s, scale: {
-                "total_ms": _times(s.total_ms, scale),
-                "self_ms": _times(s.self_ms, scale),
-                "count": s.count * scale,
+            lambda s, per: {
+                "total_ms": _divided(s.total_ms, per),
+                "self_ms": _divided(s.self_ms, per),
+                "count": s.count / per,
                 "mean_ms": s.mean_ms,
                 "p99_ms": s.p99_ms,
-                "gpu_ms": _times(s.gpu_ms, scale),
-                "blocked_ms": _times(s.blocked_ms, scale),
+                "gpu_ms": _divided(s.gpu_ms, per),
+                "blocked_ms": _divided(s.blocked_ms, per),
             },
             ALIASES,
         )
@@ -398,9 +398,9 @@ class _Tables:
         rows = self._by_name(
             i,
             tables,
-            lambda k, scale: {
-                "total_ms": k[0] * scale,
-                "count": k[1] * scale,
+            lambda k, per: {
+                "total_ms": k[0] / per,
+                "count": k[1] / per,
                 "mean_us": 1e3 * k[0] / k[1] if k[1] else None,
             },
         )
@@ -427,14 +427,15 @@ class _Tables:
             "load_ms": w.workers.load_ms if w.workers else None,
         }
 
-    def _scale(self, column: int) -> float:
-        return 1 / self._runs[column].steps if self._per_step else 1.0
+    def _divisor(self, column: int) -> int:
+        # Times 1 / steps would make 6 calls in each of 91 steps 6.000000000000001.
+        return self._runs[column].steps if self._per_step else 1
 
     def _by_name(
         self,
         i: int,
         tables: Sequence[Mapping[str, Any]],
-        figures: Callable[[Any, float], _Figures],
+        figures: Callable[[Any, int], _Figures],
         aliases: Mapping[str, str] = {},
     ) -> tuple[Row, ...]:
         names = dict.fromkeys(
@@ -459,16 +460,16 @@ class _Tables:
         self,
         i: int,
         found: Sequence[Any],
-        figures: Callable[[Any, float], _Figures],
+        figures: Callable[[Any, int], _Figures],
         name: str | None = None,
     ) -> Row | None:
         """Return a row; without a ``name``, of a function."""
         sides = []
         firsts = []
         for columns in (self._columns[0], self._columns[i]):
-            there = [(found[c], self._scale(c)) for c in columns if found[c] is not None]
+            there = [(found[c], self._divisor(c)) for c in columns if found[c] is not None]
             firsts.append(there[0][0] if there else None)
-            sides.append(_mean_figures([figures(row, s) for row, s in there], len(columns)))
+            sides.append(_mean_figures([figures(row, per) for row, per in there], len(columns)))
         before, after = firsts
         if before is None and after is None:
             return None
@@ -500,17 +501,17 @@ _PER_ENTRY = frozenset(
 )  # fmt: skip
 
 
-def _times(value: float | None, scale: float) -> float | None:
-    return None if value is None else value * scale
+def _divided(value: float | None, per: int) -> float | None:
+    return None if value is None else value / per
 
 
-def _function_figures(row: FunctionRow, scale: float) -> _Figures:
+def _function_figures(row: FunctionRow, per: int) -> _Figures:
     return {
-        "self_ms": row.self_ms * scale,
-        "cum_ms": row.cum_ms * scale,
-        "calls": (row.calls + row.resumes) * scale,
+        "self_ms": row.self_ms / per,
+        "cum_ms": row.cum_ms / per,
+        "calls": (row.calls + row.resumes) / per,
         "per_call_ms": row.cum_ms / (row.primitive_calls or row.calls or 1),
-        "gpu_ms": _times(row.gpu_ms, scale),
+        "gpu_ms": _divided(row.gpu_ms, per),
     }
 
 
