@@ -20,8 +20,8 @@ enum { MOST_READINGS = 100000 };
  * suspended or migrated, and one of the two clocks stopped meanwhile. */
 static const double MOST_DRIFT = 1e-3;
 
-static int64_t
-monotonic_ns(void)
+int64_t
+fp_clock_monotonic_ns(void)
 {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -48,9 +48,9 @@ read_pair(const fp_clock *c, int64_t *ticks, int64_t *ns)
 {
     int64_t best = INT64_MAX;
     for (int i = 0; i < BRACKET_TRIES; i++) {
-        int64_t before = monotonic_ns();
+        int64_t before = fp_clock_monotonic_ns();
         int64_t t = fp_clock_now(c);
-        int64_t after = monotonic_ns();
+        int64_t after = fp_clock_monotonic_ns();
         if (after - before < best) {
             best = after - before;
             *ticks = t;
@@ -62,13 +62,8 @@ read_pair(const fp_clock *c, int64_t *ticks, int64_t *ns)
 void
 fp_clock_init(fp_clock *c)
 {
-    c->kind = have_counter() ? FP_CLOCK_COUNTER : FP_CLOCK_MONOTONIC;
-    c->reader = NULL;
-    c->ctx = NULL;
-    c->reader_scale = 1.0;
-    c->base_ticks = 0;
-    c->base_ns = 0;
-    c->scale = 0.0;
+    *c = (fp_clock){.kind = have_counter() ? FP_CLOCK_COUNTER
+                                           : FP_CLOCK_MONOTONIC};
     read_pair(c, &c->base_ticks, &c->base_ns);
 }
 
@@ -76,19 +71,14 @@ void
 fp_clock_init_reader(fp_clock *c, fp_clock_reader reader, void *ctx,
                      double ns_per_tick)
 {
-    c->kind = FP_CLOCK_READER;
-    c->reader = reader;
-    c->ctx = ctx;
-    c->reader_scale = ns_per_tick;
-    c->base_ticks = 0;
-    c->base_ns = 0;
-    c->scale = 0.0;
+    *c = (fp_clock){FP_CLOCK_READER, reader, ctx, ns_per_tick, 0, 0, 0.0};
 }
 
 int64_t
 fp_clock_now_slow(const fp_clock *c)
 {
-    return c->kind == FP_CLOCK_READER ? c->reader(c->ctx) : monotonic_ns();
+    return c->kind == FP_CLOCK_READER ? c->reader(c->ctx)
+                                      : fp_clock_monotonic_ns();
 }
 
 /* Nanoseconds per tick, or 0 if the interval is too short. */

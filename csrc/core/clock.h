@@ -38,6 +38,10 @@ typedef struct fp_clock {
     double scale; /* first measured scale, see fp_clock_learn; 0: none yet */
 } fp_clock;
 
+/* CLOCK_MONOTONIC in ns. */
+int64_t
+fp_clock_monotonic_ns(void);
+
 /* Chooses the best clock of the machine and starts measuring its scale. */
 void
 fp_clock_init(fp_clock *c);

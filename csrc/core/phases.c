@@ -61,12 +61,12 @@ fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now)
     }
 }
 
-void
+fp_status
 fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from)
 {
-    if (from->capacity == 0 ||
+    if (from->capacity != 0 &&
         fp_phases_reserve(into, a, (int32_t)from->capacity - 2) != FP_OK) {
-        return;
+        return FP_ENOMEM;
     }
     for (uint32_t i = 0; i < from->capacity; i++) {
         for (int ph = 0; ph < FP_PHASE_COUNT; ph++) {
@@ -78,4 +78,5 @@ fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from)
             t->total[ph].count += f->total[ph].count;
         }
     }
+    return FP_OK;
 }

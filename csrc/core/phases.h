@@ -97,8 +97,8 @@ fp_phases_ask(fp_phases *p, int32_t tag, int64_t now);
 void
 fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now);
 
-/* Adds the sums of [from]; drops them if there is no memory. */
-void
+/* Adds the sums of [from].  FP_ENOMEM: they are lost. */
+fp_status
 fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from);
 
 #endif

@@ -2,8 +2,6 @@
 
 #include "core/run_delay.h"
 
-#ifdef __linux__
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,6 +19,7 @@ void
 fp_run_delay_open(fp_run_delay *d)
 {
     *d = (fp_run_delay){0, 0, 0};
+    /* only Linux has this file */
     int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (file < 0) {
@@ -59,26 +58,3 @@ fp_run_delay_close(fp_run_delay *d)
     }
     *d = (fp_run_delay){0, 0, 0};
 }
-
-#else
-
-void
-fp_run_delay_open(fp_run_delay *d)
-{
-    *d = (fp_run_delay){0, 0, 0};
-}
-
-int64_t
-fp_run_delay_ns(const fp_run_delay *d)
-{
-    (void)d;
-    return -1;
-}
-
-void
-fp_run_delay_close(fp_run_delay *d)
-{
-    (void)d;
-}
-
-#endif

@@ -126,9 +126,3 @@ fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
         }
     }
 }
-
-void
-fp_pairs_destroy(fp_pairs *p, const fp_alloc *a)
-{
-    fp_alloc_give(a, p, 1, sizeof(*p));
-}

@@ -73,8 +73,4 @@ fp_pairs_end(fp_pairs *p, int valid);
 void
 fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured);
 
-/* Accepts NULL. */
-void
-fp_pairs_destroy(fp_pairs *p, const fp_alloc *a);
-
 #endif

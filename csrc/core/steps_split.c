@@ -328,7 +328,7 @@ fp_split_destroy(fp_thread *t)
     if (t->split != NULL) {
         fp_run_delay_close(&t->split->delay);
         fp_series_fini(&t->split->series, &t->alloc);
-        fp_pairs_destroy(t->split->pairs, &t->alloc);
+        fp_alloc_give(&t->alloc, t->split->pairs, 1, sizeof(fp_pairs));
         fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));
         t->split = NULL;
     }

@@ -132,17 +132,15 @@ fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)
 
 /* ---- merging ---- */
 
-/* Adds the counts, times, sections and phases of [from] to [into].  FP_ENOMEM:
- * part of them is lost and counted as dropped. */
-fp_status
-fp_thread_merge(fp_thread *into, const fp_thread *from);
+void
+fp_counters_add(fp_counters *c, const fp_counters *more);
 
-/* The same.  Sets became[i] to the node of [into] that node i of [from]
- * became.  [became] holds from->tree.count zeroes (node 0 is the root), or is
- * NULL. */
+/* Adds the counts, times, sections and phases of [from] to [into].  FP_ENOMEM:
+ * part of them is lost and counted as dropped.  Sets became[i] to the node of
+ * [into] that node i of [from] became.  [became] holds from->tree.count zeroes
+ * (node 0 is the root), or is NULL. */
 fp_status
-fp_thread_merge_mapped(fp_thread *into, const fp_thread *from,
-                       uint32_t *became);
+fp_thread_merge(fp_thread *into, const fp_thread *from, uint32_t *became);
 
 /* Bytes of memory held. */
 size_t

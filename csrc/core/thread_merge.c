@@ -87,18 +87,6 @@ merge_trees(fp_thread *into, const fp_thread *from, uint32_t *index)
 }
 
 static fp_status
-merge_phases(fp_thread *into, const fp_thread *from)
-{
-    if (from->phases.capacity != 0 &&
-        fp_phases_reserve(&into->phases, &into->alloc,
-                          (int32_t)from->phases.capacity - 2) != FP_OK) {
-        return FP_ENOMEM;
-    }
-    fp_phases_merge(&into->phases, &into->alloc, &from->phases);
-    return FP_OK;
-}
-
-static fp_status
 merge_sections_of(fp_thread *into, const fp_thread *from, fp_run_phase phase)
 {
     fp_section_table of = fp_thread_sections_of(from, phase);
@@ -128,31 +116,29 @@ merge_sections(fp_thread *into, const fp_thread *from)
     return status;
 }
 
-fp_status
-fp_thread_merge(fp_thread *into, const fp_thread *from)
+void
+fp_counters_add(fp_counters *c, const fp_counters *more)
 {
-    return fp_thread_merge_mapped(into, from, NULL);
+    c->unbalanced += more->unbalanced;
+    c->unmatched += more->unmatched;
+    c->dropped += more->dropped;
+    c->truncated += more->truncated;
+    c->out_of_order += more->out_of_order;
+    c->stray_exit += more->stray_exit;
+    c->wrong_thread += more->wrong_thread;
+    c->clock_back += more->clock_back;
 }
 
 fp_status
-fp_thread_merge_mapped(fp_thread *into, const fp_thread *from,
-                       uint32_t *became)
+fp_thread_merge(fp_thread *into, const fp_thread *from, uint32_t *became)
 {
-    fp_counters *c = &into->counters;
-    const fp_counters *f = &from->counters;
-    c->unbalanced += f->unbalanced;
-    c->unmatched += f->unmatched;
-    c->dropped += f->dropped;
-    c->truncated += f->truncated;
-    c->out_of_order += f->out_of_order;
-    c->stray_exit += f->stray_exit;
-    c->wrong_thread += f->wrong_thread;
-    c->clock_back += f->clock_back;
-    fp_status phases = merge_phases(into, from);
+    fp_counters_add(&into->counters, &from->counters);
+    fp_status phases =
+        fp_phases_merge(&into->phases, &into->alloc, &from->phases);
     fp_status trees = merge_trees(into, from, became);
     fp_status sections = merge_sections(into, from);
     if (phases != FP_OK || trees != FP_OK || sections != FP_OK) {
-        c->dropped++;
+        into->counters.dropped++;
         return FP_ENOMEM;
     }
     return FP_OK;

@@ -1,12 +1,5 @@
 #include "core/trace.h"
 
-static fp_status
-reserve(fp_trace *tr, uint32_t wanted)
-{
-    return fp_alloc_room(&tr->alloc, &tr->frame, &tr->capacity, wanted, 64,
-                         sizeof(*tr->frame));
-}
-
 void
 fp_trace_begin_slow(fp_trace_log *log, fp_thread *t)
 {
@@ -47,7 +40,8 @@ fp_trace_moved_slow(fp_trace_log *log, fp_thread *t, int64_t now)
         fp_trace_pop(log, t, now);
         n = n->parent;
     }
-    if (reserve(tr, here->depth) != FP_OK) {
+    if (fp_alloc_room(&tr->alloc, &tr->frame, &tr->capacity, here->depth, 64,
+                      sizeof(*tr->frame)) != FP_OK) {
         log->no_memory++; /* the next change of the path tries again */
         return;
     }

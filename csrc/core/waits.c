@@ -8,31 +8,12 @@ fp_waits_fini(fp_waits *w, const fp_alloc *a)
     w->count = w->capacity = w->entered = 0;
 }
 
-static fp_status
-reserve(fp_waits *w, const fp_alloc *a)
-{
-    if (w->count < w->capacity) {
-        return FP_OK;
-    }
-    if (w->count == FP_WAITS_MAX) {
-        return FP_ENOMEM;
-    }
-    uint32_t capacity = w->capacity ? w->capacity * 2 : 16;
-    capacity = capacity < FP_WAITS_MAX ? capacity : FP_WAITS_MAX;
-    fp_wait *wait =
-        fp_alloc_grow(a, w->wait, w->capacity, capacity, sizeof(*wait));
-    if (wait == NULL) {
-        return FP_ENOMEM;
-    }
-    w->wait = wait;
-    w->capacity = capacity;
-    return FP_OK;
-}
-
 void
 fp_waits_add(fp_waits *w, const fp_alloc *a, fp_node *n, fp_kind kind)
 {
-    if (reserve(w, a) != FP_OK) {
+    if (w->count == FP_WAITS_MAX ||
+        fp_alloc_room(a, &w->wait, &w->capacity, w->count + 1, 16,
+                      sizeof(*w->wait)) != FP_OK) {
         w->left_out++;
         return;
     }

@@ -1,13 +1,11 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "gpu/collector.h"
+#include "gpu/worker.h"
 
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static const int64_t second_ns = 1000000000;
 
 fp_status
 fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
@@ -48,27 +46,13 @@ fp_gpu_wake(fp_gpu *g)
 
 /* ---- requests to the thread ---- */
 
-/* By the wall clock, which every condition variable supports; if it is
- * stepped, the wait is shorter or longer, not endless. */
-static struct timespec
-deadline(int64_t ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(ns / second_ns);
-    until.tv_nsec += (long)(ns % second_ns);
-    if (until.tv_nsec >= second_ns) {
-        until.tv_sec++;
-        until.tv_nsec -= (long)second_ns;
-    }
-    return until;
-}
-
-/* Sends a request and waits for the answer.  -1: no answer in time. */
+/* Sends a request and waits for the answer.  -1: no answer in time, by the wall
+ * clock, which every condition variable supports; if it is stepped, the wait is
+ * shorter or longer, not endless. */
 static int
 ask(fp_gpu *g, fp_gpu_request request, int64_t patience_ns)
 {
-    struct timespec until = deadline(patience_ns);
+    struct timespec until = fp_worker_deadline(CLOCK_REALTIME, patience_ns);
     int rc = 0;
     pthread_mutex_lock(&g->talk);
     while (g->answered != g->asked && rc == 0) {
@@ -94,9 +78,20 @@ abandon(fp_gpu *g, const char *doing)
     atomic_store(&g->accept, 0);
     atomic_store(&g->state, FP_GPU_DEAD);
     fp_why_set(&g->why,
-               "CUPTI did not answer while %s, so GPU recording "
-               "stopped there",
+               "CUPTI did not answer while %s, so GPU recording stopped there",
                doing);
+}
+
+/* Asks for [request], whose name for users is [doing].  -1: abandoned. */
+static int
+ask_or_abandon(fp_gpu *g, fp_gpu_request request, int64_t patience_ns,
+               const char *doing)
+{
+    int rc = ask(g, request, patience_ns);
+    if (rc != 0) {
+        abandon(g, doing);
+    }
+    return rc;
 }
 
 static int
@@ -147,8 +142,8 @@ fp_gpu_start(fp_gpu *g, const fp_gpu_options *o)
                    "the thread that reads GPU records could not be started");
         goto out;
     }
-    if (ask(g, FP_GPU_ATTACH, o->patience_ns) != 0) {
-        abandon(g, "being switched on");
+    if (ask_or_abandon(g, FP_GPU_ATTACH, o->patience_ns,
+                       "being switched on") != 0) {
         goto out;
     }
     g->why = g->found;
@@ -157,11 +152,10 @@ fp_gpu_start(fp_gpu *g, const fp_gpu_options *o)
         rc = 0;
         goto out;
     }
-    if (ask(g, FP_GPU_FINISH, o->patience_ns) != 0) {
-        abandon(g, "being switched off");
-        goto out;
+    if (ask_or_abandon(g, FP_GPU_FINISH, o->patience_ns,
+                       "being switched off") == 0) {
+        pthread_join(g->thread, NULL);
     }
-    pthread_join(g->thread, NULL);
 out:
     pthread_mutex_unlock(&g->control);
     return rc;
@@ -174,10 +168,8 @@ fp_gpu_stop(fp_gpu *g, int64_t grace_ns)
     int state = atomic_load(&g->state);
     if (state == FP_GPU_ON || state == FP_GPU_PAUSED) {
         g->grace_ns = grace_ns;
-        if (ask(g, FP_GPU_FINISH, grace_ns + g->options.patience_ns) != 0) {
-            abandon(g, "being switched off");
-        }
-        else {
+        if (ask_or_abandon(g, FP_GPU_FINISH, grace_ns + g->options.patience_ns,
+                           "being switched off") == 0) {
             pthread_join(g->thread, NULL);
             atomic_store(&g->state, FP_GPU_OFF);
         }
@@ -191,10 +183,8 @@ fp_gpu_pause(fp_gpu *g, int64_t grace_ns)
     pthread_mutex_lock(&g->control);
     if (atomic_load(&g->state) == FP_GPU_ON) {
         g->grace_ns = grace_ns;
-        if (ask(g, FP_GPU_DETACH, grace_ns + g->options.patience_ns) != 0) {
-            abandon(g, "being released for another profiler");
-        }
-        else {
+        if (ask_or_abandon(g, FP_GPU_DETACH, grace_ns + g->options.patience_ns,
+                           "being released for another profiler") == 0) {
             atomic_store(&g->state, FP_GPU_PAUSED);
         }
     }
@@ -206,10 +196,8 @@ fp_gpu_resume(fp_gpu *g)
 {
     pthread_mutex_lock(&g->control);
     if (atomic_load(&g->state) == FP_GPU_PAUSED) {
-        if (ask(g, FP_GPU_ATTACH, g->options.patience_ns) != 0) {
-            abandon(g, "being switched on again");
-        }
-        else {
+        if (ask_or_abandon(g, FP_GPU_ATTACH, g->options.patience_ns,
+                           "being switched on again") == 0) {
             g->why = g->found;
             atomic_store(&g->state, g->attached ? FP_GPU_ON : FP_GPU_PAUSED);
         }

@@ -42,6 +42,10 @@ static const fp_symbol symbols[] = {
     {"cuGetErrorString", offsetof(calls, get_error_string), 0},
 };
 
+static const fp_library library = {"the CUDA driver ", "a CUDA driver",
+                                   symbols,
+                                   sizeof(symbols) / sizeof(symbols[0])};
+
 static fp_driver_state
 failed(const calls *c, const char *call, int result, fp_why *why)
 {
@@ -114,28 +118,15 @@ load(fp_cuda_driver *d, calls *c, const char *path, fp_why *why)
         return -1;
     }
     if (path != NULL && path[0] != '/') {
-        fp_why_set(
-            why,
-            "the CUDA driver \"%.200s\" is not loaded: give an absolute "
-            "path",
-            path);
+        fp_why_set(why,
+                   "the CUDA driver \"%.200s\" is not loaded: give an "
+                   "absolute path",
+                   path);
         return -1;
     }
     const char *name = path != NULL ? path : "libcuda.so.1";
-    fp_why reason;
-    d->handle = fp_library_open(name, &reason);
-    if (d->handle == NULL) {
-        fp_why_set(why, "the CUDA driver %.250s", reason.text);
-        return -1;
-    }
-    const char *missing = fp_library_find(
-        d->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), c);
-    if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is not a CUDA driver",
-                   name, missing);
-        return -1;
-    }
-    return 0;
+    d->handle = fp_library_load(&library, name, c, why);
+    return d->handle != NULL ? 0 : -1;
 }
 
 fp_driver_state

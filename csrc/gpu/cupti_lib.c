@@ -2,8 +2,6 @@
 
 #include "gpu/cupti_abi.h"
 
-#include <stdio.h>
-
 #define NEEDED(name, field) {name, offsetof(fp_cupti, field), 1}
 #define WANTED(name, field) {name, offsetof(fp_cupti, field), 0}
 
@@ -28,20 +26,16 @@ static const fp_symbol symbols[] = {
     WANTED("cuptiActivityRegisterTimestampCallback", register_clock),
 };
 
+static const fp_library library = {"", "libcupti", symbols,
+                                   sizeof(symbols) / sizeof(symbols[0])};
+
 int
 fp_cupti_open(fp_cupti *c, const char *path, fp_why *why)
 {
     *c = (fp_cupti){0};
     why->text[0] = '\0';
-    c->handle = fp_library_open(path, why);
+    c->handle = fp_library_load(&library, path, c, why);
     if (c->handle == NULL) {
-        return -1;
-    }
-    const char *missing = fp_library_find(
-        c->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), c);
-    if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is not libcupti", path,
-                   missing);
         return -1;
     }
     int result = c->get_version(&c->version);
@@ -59,11 +53,6 @@ void
 fp_cupti_describe(const fp_cupti *c, int result, char *text, size_t size)
 {
     const char *name = NULL;
-    if (c->get_result_string(result, &name) == FP_CUPTI_SUCCESS &&
-        name != NULL) {
-        (void)snprintf(text, size, "%d (%s)", result, name);
-    }
-    else {
-        (void)snprintf(text, size, "%d", result);
-    }
+    int known = c->get_result_string(result, &name) == FP_CUPTI_SUCCESS;
+    fp_result_describe(result, known ? name : NULL, text, size);
 }

@@ -32,7 +32,7 @@ sleep_until_needed(fp_gpu *g)
 {
     int64_t left_ms = -1;
     if (g->attached) {
-        left_ms = (g->next_flush - fp_drainer_monotonic_ns()) / 1000000 + 1;
+        left_ms = (g->next_flush - fp_clock_monotonic_ns()) / 1000000 + 1;
         left_ms = left_ms < 0 ? 0 : left_ms;
     }
     struct pollfd fd = {.fd = g->wake[0], .events = POLLIN};
@@ -134,7 +134,7 @@ end_period(fp_gpu *g)
     }
     pthread_mutex_unlock(&g->lock);
     fp_drainer_thin_out(g);
-    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
+    g->next_flush = fp_clock_monotonic_ns() + g->options.period_ns;
 }
 
 /* While it records, this thread goes before others that want the same
@@ -185,7 +185,7 @@ run(void *collector)
             fp_drainer_read_while_paused(g);
             continue;
         }
-        if (fp_drainer_monotonic_ns() >= g->next_flush) {
+        if (fp_clock_monotonic_ns() >= g->next_flush) {
             end_period(g);
         }
         else {

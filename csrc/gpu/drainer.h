@@ -46,10 +46,6 @@ fp_drainer_thin_out(fp_gpu *g);
 
 /* ---- drainer_clock.c ---- */
 
-/* CLOCK_MONOTONIC in ns. */
-int64_t
-fp_drainer_monotonic_ns(void);
-
 /* Now, by the device's clock, in ns. */
 int64_t
 fp_drainer_device_now(const fp_gpu *g);

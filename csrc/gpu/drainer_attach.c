@@ -279,7 +279,7 @@ fp_drainer_attach(fp_gpu *g)
         (g->ledger.attachment > 1 || g->clocks_taken_back != 0);
     pthread_mutex_unlock(&g->lock);
     g->attached = 1;
-    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
+    g->next_flush = fp_clock_monotonic_ns() + g->options.period_ns;
     atomic_store(&g->tier, tier);
     atomic_store(&g->accept, 1);
 }
@@ -320,11 +320,11 @@ await_activities(fp_gpu *g)
     const int64_t quiet_ns =
         g->used == FP_TIER_EXTERNAL ? 1000000000 : 200000000;
     const struct timespec nap = {0, NAP_NS};
-    int64_t begin = fp_drainer_monotonic_ns(), heard = begin;
+    int64_t begin = fp_clock_monotonic_ns(), heard = begin;
     uint64_t records = 0;
     for (;;) {
         fp_drainer_flush(g, 0);
-        int64_t now = fp_drainer_monotonic_ns();
+        int64_t now = fp_clock_monotonic_ns();
         outlook o = look_ahead(g);
         if (o.records != records) {
             records = o.records;

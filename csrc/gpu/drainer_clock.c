@@ -13,14 +13,6 @@ fp_drainer_device_now(const fp_gpu *g)
     return fp_clock_map_to_gpu(&g->ledger.clock, fp_clock_now(&g->clock));
 }
 
-int64_t
-fp_drainer_monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 int
 fp_drainer_check(fp_gpu *g, int result)
 {

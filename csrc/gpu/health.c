@@ -5,9 +5,6 @@
 #include "gpu/worker.h"
 
 #include <string.h>
-#include <time.h>
-
-static const int64_t second_ns = 1000000000;
 
 /* ---- sums of samples ---- */
 
@@ -121,22 +118,11 @@ sample(fp_health *h, uint32_t i)
     pthread_mutex_unlock(&h->lock);
 }
 
-static struct timespec
-deadline(int64_t ns)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t left = t.tv_nsec + ns;
-    t.tv_sec += (time_t)(left / second_ns);
-    t.tv_nsec = (long)(left % second_ns);
-    return t;
-}
-
 /* 0: the period is over; -1: stop. */
 static int
 wait_a_period(fp_health *h)
 {
-    struct timespec until = deadline(h->period_ns);
+    struct timespec until = fp_worker_deadline(CLOCK_MONOTONIC, h->period_ns);
     int rc = 0;
     pthread_mutex_lock(&h->lock);
     while (!is_stopping(h) && rc == 0) {
@@ -286,7 +272,7 @@ give_up(fp_health *h)
 void
 fp_health_stop(fp_health *h, int64_t patience_ns)
 {
-    struct timespec until = deadline(patience_ns);
+    struct timespec until = fp_worker_deadline(CLOCK_MONOTONIC, patience_ns);
     int rc = 0;
     pthread_mutex_lock(&h->lock);
     if (h->state != FP_HEALTH_ON) {

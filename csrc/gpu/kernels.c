@@ -86,6 +86,18 @@ communication_of(const char *name)
                : FP_COMMUNICATION_OTHER;
 }
 
+/* Adds row [i] to an index with a free slot. */
+static void
+put_in_index(const fp_kernels *k, uint32_t *index, uint32_t capacity,
+             uint32_t i)
+{
+    uint32_t at = k->row[i].hash & (capacity - 1);
+    while (index[at] != 0) {
+        at = (at + 1) & (capacity - 1);
+    }
+    index[at] = i + 1;
+}
+
 static int
 grow_index(fp_kernels *k)
 {
@@ -95,29 +107,11 @@ grow_index(fp_kernels *k)
         return -1;
     }
     for (uint32_t i = 0; i < k->count; i++) {
-        uint32_t at = k->row[i].hash & (more - 1);
-        while (index[at] != 0) {
-            at = (at + 1) & (more - 1);
-        }
-        index[at] = i + 1;
+        put_in_index(k, index, more, i);
     }
     fp_alloc_give(&k->alloc, k->index, k->index_capacity, sizeof(*index));
     k->index = index;
     k->index_capacity = more;
-    return 0;
-}
-
-static int
-grow_rows(fp_kernels *k)
-{
-    uint32_t more = k->capacity != 0 ? k->capacity * 2 : 128;
-    fp_kernel *row =
-        fp_alloc_grow(&k->alloc, k->row, k->capacity, more, sizeof(*row));
-    if (row == NULL) {
-        return -1;
-    }
-    k->row = row;
-    k->capacity = more;
     return 0;
 }
 
@@ -127,7 +121,8 @@ add(fp_kernels *k, const char *name, size_t length, uint32_t hash,
 {
     if (k->count == FP_KERNELS_MAX ||
         k->name_bytes + length + 1 > FP_KERNEL_NAMES_BYTES ||
-        (k->count == k->capacity && grow_rows(k) < 0) ||
+        fp_alloc_room(&k->alloc, &k->row, &k->capacity, k->count + 1, 128,
+                      sizeof(*k->row)) != FP_OK ||
         (k->count * 2 >= k->index_capacity && grow_index(k) < 0)) {
         return -1;
     }
@@ -145,13 +140,8 @@ add(fp_kernels *k, const char *name, size_t length, uint32_t hash,
         .shape = *shape,
         .communicates = (uint8_t)communication_of(copy),
     };
-    uint32_t mask = k->index_capacity - 1;
-    uint32_t at = hash & mask;
-    while (k->index[at] != 0) {
-        at = (at + 1) & mask;
-    }
-    k->index[at] = ++k->count;
-    return (int32_t)k->count - 1;
+    put_in_index(k, k->index, k->index_capacity, k->count);
+    return (int32_t)k->count++;
 }
 
 static int32_t

@@ -62,18 +62,11 @@ unattributed(fp_ledger *l, const fp_activity *a)
 static int
 park(fp_ledger *l, const fp_activity *a)
 {
-    if (l->parked_count == l->parked_capacity) {
-        uint32_t more = l->parked_capacity ? l->parked_capacity * 2 : 1024;
-        fp_parked *grown =
-            more > FP_PARKED_MAX
-                ? NULL
-                : fp_alloc_grow(&l->alloc, l->parked, l->parked_capacity, more,
-                                sizeof(*grown));
-        if (grown == NULL) {
-            return -1;
-        }
-        l->parked = grown;
-        l->parked_capacity = more;
+    if (l->parked_count == FP_PARKED_MAX ||
+        fp_alloc_room(&l->alloc, &l->parked, &l->parked_capacity,
+                      l->parked_count + 1, 1024,
+                      sizeof(*l->parked)) != FP_OK) {
+        return -1;
     }
     l->parked[l->parked_count++] = (fp_parked){*a, l->launches.generation};
     return 0;
@@ -156,31 +149,19 @@ typedef struct layout {
     uint16_t grid; /* 0: no grid */
 } layout;
 
-static const layout kernel_layout = {
-    FP_AT_KERNEL_START,  FP_AT_KERNEL_END,         FP_AT_KERNEL_DEVICE,
-    FP_AT_KERNEL_STREAM, FP_AT_KERNEL_CORRELATION, FP_AT_KERNEL_GRAPH_NODE,
-    FP_AT_KERNEL_GRID};
-static const layout memcpy_layout = {FP_AT_MEMCPY_START,
-                                     FP_AT_MEMCPY_END,
-                                     FP_AT_MEMCPY_DEVICE,
-                                     FP_AT_MEMCPY_STREAM,
-                                     FP_AT_MEMCPY_CORRELATION,
-                                     FP_AT_MEMCPY_GRAPH_NODE,
-                                     0};
-static const layout memcpy2_layout = {FP_AT_MEMCPY2_START,
-                                      FP_AT_MEMCPY2_END,
-                                      FP_AT_MEMCPY2_DEVICE,
-                                      FP_AT_MEMCPY2_STREAM,
-                                      FP_AT_MEMCPY2_CORRELATION,
-                                      FP_AT_MEMCPY2_GRAPH_NODE,
-                                      0};
-static const layout memset_layout = {FP_AT_MEMSET_START,
-                                     FP_AT_MEMSET_END,
-                                     FP_AT_MEMSET_DEVICE,
-                                     FP_AT_MEMSET_STREAM,
-                                     FP_AT_MEMSET_CORRELATION,
-                                     FP_AT_MEMSET_GRAPH_NODE,
-                                     0};
+#define LAYOUT(record, grid) \
+    {FP_AT_##record##_START, \
+     FP_AT_##record##_END, \
+     FP_AT_##record##_DEVICE, \
+     FP_AT_##record##_STREAM, \
+     FP_AT_##record##_CORRELATION, \
+     FP_AT_##record##_GRAPH_NODE, \
+     grid}
+static const layout kernel_layout = LAYOUT(KERNEL, FP_AT_KERNEL_GRID);
+static const layout memcpy_layout = LAYOUT(MEMCPY, 0);
+static const layout memcpy2_layout = LAYOUT(MEMCPY2, 0);
+static const layout memset_layout = LAYOUT(MEMSET, 0);
+#undef LAYOUT
 
 /* Adds the activity to the trace. */
 static FP_COLD void

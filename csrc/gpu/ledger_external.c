@@ -48,15 +48,9 @@ external_record(fp_ledger *l, const uint8_t *record)
 static void
 refresh(fp_ledger *l, uint32_t corr)
 {
-    if (l->fresh_count == l->fresh_capacity) {
-        uint32_t more = l->fresh_capacity != 0 ? l->fresh_capacity * 2 : 1024;
-        fp_fresh *grown = fp_alloc_grow(&l->alloc, l->fresh, l->fresh_capacity,
-                                        more, sizeof(*grown));
-        if (grown == NULL) {
-            return; /* its activities will have no place */
-        }
-        l->fresh = grown;
-        l->fresh_capacity = more;
+    if (fp_alloc_room(&l->alloc, &l->fresh, &l->fresh_capacity,
+                      l->fresh_count + 1, 1024, sizeof(*l->fresh)) != FP_OK) {
+        return; /* its activities will have no place */
     }
     l->fresh[l->fresh_count++] = (fp_fresh){corr, l->launches.generation};
 }

@@ -41,18 +41,37 @@ fp_library_open(const char *path, fp_why *why)
     return handle;
 }
 
-const char *
-fp_library_find(void *handle, const fp_symbol *symbols, size_t n, void *table)
+void *
+fp_library_load(const fp_library *l, const char *path, void *table,
+                fp_why *why)
 {
+    fp_why reason;
+    void *handle = fp_library_open(path, &reason);
+    if (handle == NULL) {
+        fp_why_set(why, "%s%.300s", l->name, reason.text);
+        return NULL;
+    }
     const char *missing = NULL;
-    for (size_t i = 0; i < n; i++) {
-        void *function = dlsym(handle, symbols[i].name);
+    for (size_t i = 0; i < l->count; i++) {
+        void *function = dlsym(handle, l->symbols[i].name);
         /* memcpy: C has no cast from an object pointer to a function
          * pointer. */
-        memcpy((char *)table + symbols[i].offset, &function, sizeof(function));
-        if (function == NULL && symbols[i].is_needed && missing == NULL) {
-            missing = symbols[i].name;
+        memcpy((char *)table + l->symbols[i].offset, &function,
+               sizeof(function));
+        if (function == NULL && l->symbols[i].is_needed && missing == NULL) {
+            missing = l->symbols[i].name;
         }
     }
-    return missing;
+    if (missing != NULL) {
+        fp_why_set(why, "%.200s has no function %s: it is not %s", path,
+                   missing, l->is_none);
+    }
+    return missing == NULL ? handle : NULL;
+}
+
+void
+fp_result_describe(int result, const char *name, char *text, size_t size)
+{
+    (void)snprintf(text, size, "%d%s%.80s%s", result, name ? " (" : "",
+                   name ? name : "", name ? ")" : "");
 }

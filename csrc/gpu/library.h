@@ -33,9 +33,23 @@ typedef struct fp_symbol {
 void *
 fp_library_open(const char *path, fp_why *why);
 
-/* Fills [table]; functions that the library lacks become NULL.  Returns the
- * name of the first required function that is missing, or NULL. */
-const char *
-fp_library_find(void *handle, const fp_symbol *symbols, size_t n, void *table);
+/* A library and the functions of it that are wanted. */
+typedef struct fp_library {
+    const char *name;    /* begins an error's text, or "" */
+    const char *is_none; /* "libcupti": the file is not one without them */
+    const fp_symbol *symbols;
+    size_t count;
+} fp_library;
+
+/* Opens [path] as fp_library_open does, and fills [table]; functions that the
+ * library lacks become NULL.  Returns the handle; NULL with [why], also if a
+ * required function is missing. */
+void *
+fp_library_load(const fp_library *l, const char *path, void *table,
+                fp_why *why);
+
+/* Writes "code (name)", or "code" if [name] is NULL, to [text]. */
+void
+fp_result_describe(int result, const char *name, char *text, size_t size);
 
 #endif

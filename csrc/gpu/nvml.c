@@ -1,7 +1,5 @@
 #include "gpu/nvml.h"
 
-#include <stdio.h>
-
 enum { SENSOR_GPU = 0, CLOCK_SM = 1 };
 
 #define NEEDED(name, field) {name, offsetof(fp_nvml, field), 1}
@@ -20,100 +18,61 @@ static const fp_symbol symbols[] = {
     WANTED("nvmlErrorString", error_string),
 };
 
+static const fp_library library = {"NVML ", "NVML", symbols,
+                                   sizeof(symbols) / sizeof(symbols[0])};
+
 int
 fp_nvml_open(fp_nvml *n, const char *path, fp_why *why)
 {
     *n = (fp_nvml){0};
     why->text[0] = '\0';
-    fp_why reason;
-    n->handle = fp_library_open(path, &reason);
-    if (n->handle == NULL) {
-        fp_why_set(why, "NVML %.300s", reason.text);
-        return -1;
-    }
-    const char *missing = fp_library_find(
-        n->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), n);
-    if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is not NVML", path,
-                   missing);
-        return -1;
-    }
-    return 0;
-}
-
-static int
-ask_temperature(const fp_nvml *n, void *device, uint64_t *value)
-{
-    /* The first function is deprecated; a release without it has the
-     * second. */
-    if (n->temperature != NULL) {
-        uint32_t celsius = 0;
-        int result = n->temperature(device, SENSOR_GPU, &celsius);
-        *value = celsius;
-        return result;
-    }
-    if (n->temperature_v == NULL) {
-        return FP_NVML_FUNCTION_NOT_FOUND;
-    }
-    fp_nvml_temperature t = {(uint32_t)sizeof(t) | 1u << 24, SENSOR_GPU, 0};
-    int result = n->temperature_v(device, &t);
-    *value = t.celsius > 0 ? (uint64_t)t.celsius : 0;
-    return result;
-}
-
-static int
-ask_clock(const fp_nvml *n, void *device, uint64_t *value)
-{
-    if (n->clock == NULL) {
-        return FP_NVML_FUNCTION_NOT_FOUND;
-    }
-    uint32_t mhz = 0;
-    int result = n->clock(device, CLOCK_SM, &mhz);
-    *value = mhz;
-    return result;
-}
-
-static int
-ask_power(const fp_nvml *n, void *device, uint64_t *value)
-{
-    if (n->power == NULL) {
-        return FP_NVML_FUNCTION_NOT_FOUND;
-    }
-    uint32_t mw = 0;
-    int result = n->power(device, &mw);
-    *value = mw;
-    return result;
-}
-
-static int
-ask_reasons(const fp_nvml *n, void *device, uint64_t *value)
-{
-    int (*f)(void *, unsigned long long *) =
-        n->event_reasons != NULL ? n->event_reasons : n->throttle_reasons;
-    unsigned long long bits = 0;
-    int result = f != NULL ? f(device, &bits) : FP_NVML_FUNCTION_NOT_FOUND;
-    *value = bits;
-    return result;
+    n->handle = fp_library_load(&library, path, n, why);
+    return n->handle != NULL ? 0 : -1;
 }
 
 int
 fp_nvml_ask(const fp_nvml *n, void *device, fp_nvml_figure figure,
             uint64_t *value)
 {
-    *value = 0;
+    int result = FP_NVML_FUNCTION_NOT_FOUND;
+    uint32_t number = 0;
+    unsigned long long bits = 0;
+    fp_nvml_temperature t = {(uint32_t)sizeof(t) | 1u << 24, SENSOR_GPU, 0};
     switch (figure) {
     case FP_NVML_TEMPERATURE:
-        return ask_temperature(n, device, value);
-    case FP_NVML_SM_CLOCK:
-        return ask_clock(n, device, value);
-    case FP_NVML_POWER:
-        return ask_power(n, device, value);
-    case FP_NVML_REASONS:
-        return ask_reasons(n, device, value);
-    case FP_NVML_FIGURES:
+        /* The first function is deprecated; a release without it has the
+         * second. */
+        if (n->temperature != NULL) {
+            result = n->temperature(device, SENSOR_GPU, &number);
+        }
+        else if (n->temperature_v != NULL) {
+            result = n->temperature_v(device, &t);
+            number = t.celsius > 0 ? (uint32_t)t.celsius : 0;
+        }
         break;
+    case FP_NVML_SM_CLOCK:
+        if (n->clock != NULL) {
+            result = n->clock(device, CLOCK_SM, &number);
+        }
+        break;
+    case FP_NVML_POWER:
+        if (n->power != NULL) {
+            result = n->power(device, &number);
+        }
+        break;
+    case FP_NVML_REASONS:
+        if (n->event_reasons != NULL) {
+            result = n->event_reasons(device, &bits);
+        }
+        else if (n->throttle_reasons != NULL) {
+            result = n->throttle_reasons(device, &bits);
+        }
+        break;
+    case FP_NVML_FIGURES:
+        result = FP_NVML_INVALID_ARGUMENT;
     }
-    return FP_NVML_INVALID_ARGUMENT;
+    *value = number | bits;
+    return result;
 }
 
 int
@@ -129,12 +88,6 @@ fp_nvml_is_final(int result)
 void
 fp_nvml_describe(const fp_nvml *n, int result, char *text, size_t size)
 {
-    const char *name =
-        n->error_string != NULL ? n->error_string(result) : NULL;
-    if (name != NULL) {
-        (void)snprintf(text, size, "%d (%.80s)", result, name);
-    }
-    else {
-        (void)snprintf(text, size, "%d", result);
-    }
+    fp_result_describe(
+        result, n->error_string ? n->error_string(result) : NULL, text, size);
 }

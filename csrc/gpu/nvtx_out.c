@@ -64,23 +64,6 @@ fp_nvtx_out_open(fp_nvtx_out *o, const char *path,
 
 /* ---- ranges ---- */
 
-static int
-make_room(fp_nvtx_stack *s, const fp_alloc *a)
-{
-    if (s->length < s->capacity) {
-        return 0;
-    }
-    uint32_t capacity = s->capacity != 0 ? s->capacity * 2 : 16;
-    fp_nvtx_open *open =
-        fp_alloc_grow(a, s->open, s->capacity, capacity, sizeof(*open));
-    if (open == NULL) {
-        return -1;
-    }
-    s->open = open;
-    s->capacity = capacity;
-    return 0;
-}
-
 static fp_nvtx_function
 tool_function(const fp_nvtx_out *o, int module, int id)
 {
@@ -142,7 +125,9 @@ fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
     if (s->length > 0 && s->open[s->length - 1].epoch != what.epoch) {
         fp_nvtx_out_end(o, s); /* left over from an earlier recording */
     }
-    if (make_room(s, a) < 0) {
+    if (s->length == s->capacity &&
+        fp_alloc_room(a, &s->open, &s->capacity, s->length + 1, 16,
+                      sizeof(*s->open)) != FP_OK) {
         return;
     }
     what.module = begin(o, name);

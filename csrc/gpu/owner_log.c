@@ -64,14 +64,9 @@ sort_events(fp_owner_log *l)
 void
 fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e)
 {
-    if (l->events == l->capacity && l->capacity < FP_OWNER_EVENTS) {
-        uint32_t more = l->capacity != 0 ? l->capacity * 2 : 256;
-        fp_owner_event *grown = fp_alloc_grow(&l->alloc, l->event, l->capacity,
-                                              more, sizeof(*l->event));
-        if (grown != NULL) {
-            l->event = grown;
-            l->capacity = more;
-        }
+    if (l->events < FP_OWNER_EVENTS) { /* without memory the oldest go */
+        (void)fp_alloc_room(&l->alloc, &l->event, &l->capacity, l->events + 1,
+                            256, sizeof(*l->event));
     }
     if (l->events == l->capacity) {
         if (l->events == 0) {

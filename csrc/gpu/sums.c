@@ -74,17 +74,10 @@ put_in_index(const fp_sum_table *t, uint32_t *index, uint32_t capacity,
 static int
 make_room(fp_sum_table *t)
 {
-    if (t->count == t->capacity) {
-        uint32_t more = t->capacity != 0 ? t->capacity * 2 : 256;
-        void *row = more > FP_SUMS_MAX
-                        ? NULL
-                        : fp_alloc_grow(&t->alloc, t->row, t->capacity, more,
-                                        t->row_bytes);
-        if (row == NULL) {
-            return -1;
-        }
-        t->row = row;
-        t->capacity = more;
+    if (t->count == FP_SUMS_MAX ||
+        fp_alloc_room(&t->alloc, &t->row, &t->capacity, t->count + 1, 256,
+                      t->row_bytes) != FP_OK) {
+        return -1;
     }
     if (t->count * 4 >= t->index_capacity) {
         uint32_t more = t->index_capacity != 0 ? t->index_capacity * 2 : 1024;

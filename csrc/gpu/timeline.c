@@ -228,31 +228,23 @@ fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to)
 
 /* ---- adding intervals and events ---- */
 
-/* Doubles the block.  NULL: no memory, or it is as large as allowed. */
-static void *
-grow(const fp_alloc *a, void *block, uint32_t *capacity, size_t size)
+/* Doubles an array; see fp_alloc_room.  Returns 0 if there is no memory, or
+ * the array is as large as allowed. */
+static int
+grow(const fp_alloc *a, void *array, uint32_t *capacity, size_t size)
 {
-    uint32_t more = *capacity != 0 ? 2 * *capacity : FIRST_CAPACITY;
-    if (more > FP_TIMELINE_WAITING) {
-        return NULL;
-    }
-    void *bigger = fp_alloc_grow(a, block, *capacity, more, size);
-    if (bigger != NULL) {
-        *capacity = more;
-    }
-    return bigger;
+    return *capacity < FP_TIMELINE_WAITING &&
+           fp_alloc_room(a, array, capacity, *capacity + 1, FIRST_CAPACITY,
+                         size) == FP_OK;
 }
 
 /* Makes room for one interval.  -1: not even memory for the first ones. */
 static FP_COLD int
 interval_room(fp_timeline *t)
 {
-    fp_interval *bigger = grow(&t->alloc, t->interval, &t->interval_capacity,
-                               sizeof(*t->interval));
-    if (bigger != NULL) {
-        t->interval = bigger;
-    }
-    else if (t->intervals != 0) {
+    if (!grow(&t->alloc, &t->interval, &t->interval_capacity,
+              sizeof(*t->interval)) &&
+        t->intervals != 0) {
         sort_intervals(t);
         int64_t first = t->interval[0].start;
         int64_t middle = t->interval[t->intervals / 2].start;
@@ -264,12 +256,8 @@ interval_room(fp_timeline *t)
 static FP_COLD int
 event_room(fp_timeline *t)
 {
-    fp_host_event *bigger =
-        grow(&t->alloc, t->event, &t->event_capacity, sizeof(*t->event));
-    if (bigger != NULL) {
-        t->event = bigger;
-    }
-    else if (t->events != 0) {
+    if (!grow(&t->alloc, &t->event, &t->event_capacity, sizeof(*t->event)) &&
+        t->events != 0) {
         fp_timeline_fold(t, t->event[t->events / 2].at);
     }
     return t->events < t->event_capacity ? 0 : -1;

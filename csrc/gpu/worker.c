@@ -29,6 +29,18 @@ fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
     return rc == 0 ? 0 : -1;
 }
 
+struct timespec
+fp_worker_deadline(int clock, int64_t ns)
+{
+    const int64_t second_ns = 1000000000;
+    struct timespec t;
+    clock_gettime(clock, &t);
+    int64_t left = t.tv_nsec + ns;
+    t.tv_sec += (time_t)(left / second_ns);
+    t.tv_nsec = (long)(left % second_ns);
+    return t;
+}
+
 /* Linux keeps one nice value per thread. */
 
 int

@@ -3,11 +3,17 @@
 #define FP_GPU_WORKER_H
 
 #include <pthread.h>
+#include <stdint.h>
+#include <time.h> /* struct timespec */
 
 /* Runs [run] in a new thread that gets none of the program's signals.  Returns
  * 0, or -1 if the thread cannot be created. */
 int
 fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument);
+
+/* [ns] from now by [clock], for pthread_cond_timedwait. */
+struct timespec
+fp_worker_deadline(int clock, int64_t ns);
 
 /* The calling thread's nice value; 0 where threads have none. */
 int

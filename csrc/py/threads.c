@@ -184,7 +184,7 @@ join(fp_recorder *r, fp_thread *t)
     uint32_t nodes = t->tree.count;
     uint32_t *became = fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became));
     FP_LAYERS(r, thread_ended, r, t);
-    fp_thread_merge_mapped(r->ended, t, became);
+    fp_thread_merge(r->ended, t, became);
     if (became != NULL) {
         FP_LAYERS(r, renamed, r, t, r->ended, became);
         fp_alloc_give(&r->alloc, became, nodes, sizeof(*became));

@@ -155,7 +155,7 @@ FP_TEST(phases_change_the_subtree_and_nothing_else)
             CHECK_INT(sum, s != NULL ? s->sum_ticks : 0);
         }
         fp_thread *sum = fp_thread_create(&a, kit_wide, 0);
-        CHECK_INT(fp_thread_merge(sum, phased), FP_OK);
+        CHECK_INT(fp_thread_merge(sum, phased, NULL), FP_OK);
         for (uint32_t i = 0; i < plain->tree.count; i++) {
             const fp_node *n = fp_tree_node(&plain->tree, i);
             CHECK_UINT(at_same_path(sum, n).calls, n->calls);

@@ -219,7 +219,7 @@ FP_TEST(limits_f35_counts_go_past_32_bits)
     CHECK_UINT(t->section[0]->count, past);
     t->counters.unmatched = UINT32_MAX;
     for (int i = 0; i < 3; i++) {
-        CHECK_INT(fp_thread_merge(sum, t), FP_OK);
+        CHECK_INT(fp_thread_merge(sum, t, NULL), FP_OK);
     }
     const fp_node *g =
         fp_tree_find(&sum->tree, fp_tree_root(&sum->tree), kit_function(0));

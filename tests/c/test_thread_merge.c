@@ -155,7 +155,7 @@ FP_TEST(merge_is_the_sum)
         fp_limits limits = {1000000, k % 2 ? 1024 : 4};
         from[k] = empty_thread(&a, limits);
         run_program(from[k], k + 1, 1200);
-        CHECK_INT(fp_thread_merge(into, from[k]), FP_OK);
+        CHECK_INT(fp_thread_merge(into, from[k], NULL), FP_OK);
     }
     check_adds_up(into, from, THREADS);
     check_trees_add_up(into, from, THREADS);
@@ -176,10 +176,10 @@ FP_TEST(merge_of_a_merge_is_the_same_sum)
         from[k] = empty_thread(&a, kit_wide);
         run_program(from[k], 50 + k, 1000);
     }
-    CHECK_INT(fp_thread_merge(pair, from[0]), FP_OK);
-    CHECK_INT(fp_thread_merge(pair, from[1]), FP_OK);
-    CHECK_INT(fp_thread_merge(into, from[2]), FP_OK);
-    CHECK_INT(fp_thread_merge(into, pair), FP_OK);
+    CHECK_INT(fp_thread_merge(pair, from[0], NULL), FP_OK);
+    CHECK_INT(fp_thread_merge(pair, from[1], NULL), FP_OK);
+    CHECK_INT(fp_thread_merge(into, from[2], NULL), FP_OK);
+    CHECK_INT(fp_thread_merge(into, pair, NULL), FP_OK);
     check_adds_up(into, from, 3);
     check_trees_add_up(into, from, 3);
     for (int k = 0; k < 3; k++) {
@@ -217,7 +217,7 @@ FP_TEST(merge_beyond_a_cap_keeps_the_sums)
                                 2 + fake_below(&state, 10)};
             from[k] = empty_thread(&a, limits);
             run_program(from[k], seed * 10 + (uint64_t)k, 300);
-            CHECK_INT(fp_thread_merge(into, from[k]), FP_OK);
+            CHECK_INT(fp_thread_merge(into, from[k], NULL), FP_OK);
             check_consistent(into);
         }
         check_adds_up(into, from, THREADS);
@@ -238,7 +238,7 @@ FP_TEST(merge_keeps_the_mark_of_a_muted_function)
     fp_thread *t = empty_thread(&a, kit_wide);
     fp_thread *into = empty_thread(&a, kit_wide);
     kit_enter(t, kit_function(1), 1)->flags |= FP_NODE_MUTED;
-    CHECK_INT(fp_thread_merge(into, t), FP_OK);
+    CHECK_INT(fp_thread_merge(into, t, NULL), FP_OK);
     const fp_key key = kit_function(1);
     CHECK(kit_at(into, &key, 1)->flags == FP_NODE_MUTED);
     fp_thread_destroy(t);
@@ -258,7 +258,7 @@ FP_TEST(merge_f16_two_thousand_short_threads_in_bounded_memory)
         fp_thread *t = empty_thread(&a, kit_wide);
         elapsed += run_program(t, k % KINDS, 60);
         calls += kit_sum(t, 0).calls;
-        CHECK_INT(fp_thread_merge(ended, t), FP_OK);
+        CHECK_INT(fp_thread_merge(ended, t, NULL), FP_OK);
         fp_thread_destroy(t);
         if (k == KINDS) {
             settled = m.bytes;
@@ -308,7 +308,7 @@ FP_TEST(merge_of_eight_running_threads_shares_nothing_before)
     for (int k = 0; k < THREADS; k++) {
         CHECK_INT(pthread_join(workers[k].thread, NULL), 0);
         from[k] = workers[k].recorded;
-        CHECK_INT(fp_thread_merge(into, from[k]), FP_OK);
+        CHECK_INT(fp_thread_merge(into, from[k], NULL), FP_OK);
     }
     check_adds_up(into, from, THREADS);
     for (int k = 0; k < THREADS; k++) {

@@ -227,9 +227,9 @@ FP_TEST(nomem_f36_each_allocation_of_a_merge)
         fp_alloc a = fake_alloc(&m);
         fp_thread *into = fp_thread_create(&a, kit_wide, 0);
         CHECK(into != NULL);
-        CHECK_INT(fp_thread_merge(into, first), FP_OK);
+        CHECK_INT(fp_thread_merge(into, first, NULL), FP_OK);
         m.fail_at = m.takes + nth;
-        fp_status status = fp_thread_merge(into, second);
+        fp_status status = fp_thread_merge(into, second, NULL);
         failed = m.failures != 0;
         m.fail_at = 0;
         check_consistent(into);
@@ -249,7 +249,7 @@ FP_TEST(nomem_f36_each_allocation_of_a_merge)
         }
         /* It continues. */
         uint64_t calls = kit_sum(into, 0).calls;
-        CHECK_INT(fp_thread_merge(into, first), FP_OK);
+        CHECK_INT(fp_thread_merge(into, first, NULL), FP_OK);
         CHECK_UINT(kit_sum(into, 0).calls, calls + kit_sum(first, 0).calls);
         fp_thread_destroy(into);
         CHECK_UINT(m.bytes, 0);
