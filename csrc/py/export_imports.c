@@ -1,7 +1,5 @@
 #include "py/export_imports.h"
 
-#include "py/export_folded.h"
-
 /* An additional class, which the callable never returns. */
 enum { FP_CODE_METHOD = FP_CODE_CLASSES };
 
@@ -37,7 +35,7 @@ ask_class(const classes *c, PyObject *object)
 static int
 is_method(const classes *c, const fp_keyent *e)
 {
-    PyObject *text = fp_export_describe(e);
+    PyObject *text = fp_keyent_describe(e);
     if (text == NULL) {
         return -1;
     }

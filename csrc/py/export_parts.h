@@ -2,8 +2,18 @@
 #ifndef FP_PY_EXPORT_PARTS_H
 #define FP_PY_EXPORT_PARTS_H
 
-#include "py/exported.h"
 #include "py/recorder.h"
+
+/* Maps the nodes of a thread to their rows in its exported tree. */
+typedef struct fp_exported_thread {
+    uint32_t serial;
+    uint32_t nodes;
+    /* owned or NULL; for each node the one that has its row */
+    uint32_t *folded;
+    uint32_t left_out; /* number of nodes in `without` */
+    uint32_t bases;    /* bit i: without[i] is the base of a phase */
+    uint32_t without[2 * FP_RUN_PHASES]; /* nodes without a row; ascending */
+} fp_exported_thread;
 
 typedef struct fp_export {
     fp_recorder *r;
@@ -18,6 +28,11 @@ typedef struct fp_export {
     /* number of nodes that share another node's row because of it */
     uint64_t folded;
 } fp_export;
+
+/* Keys for groups of functions that are counted together: addresses that no
+ * object has.  The cost of a call depends on the kind of function, so the
+ * kinds have different keys. */
+enum { FP_FOLDED_ANY = 8, FP_FOLDED_METHOD = 16 };
 
 /* A copy of a node, made without running Python code, so that all columns
  * belong to one moment. */
@@ -34,16 +49,25 @@ typedef struct fp_export_row {
 int64_t
 fp_export_ns(const fp_export *x, int64_t ticks);
 
-/* Sets d[name] and releases [value].  Returns 0, or -1 with an exception. */
+/* Prepares an export, during which no record is freed: describing keys runs
+ * Python code.  Returns 0, or -1 with an exception.  Call fp_export_end() in
+ * either case. */
 int
-fp_export_put(PyObject *d, const char *name, PyObject *value);
+fp_export_begin(fp_export *x, fp_recorder *r);
 
-/* Appends [value] and releases it.  Returns 0, or -1 with an exception. */
-int
-fp_export_append(PyObject *list, PyObject *value);
+void
+fp_export_end(fp_export *x);
 
-/* Appends [value] to *list and releases it.  Without a value or memory, *list
- * becomes NULL, with an exception. */
+/* [ticks] in ns, as an int. */
+PyObject *
+fp_export_time(const fp_export *x, int64_t ticks);
+
+/* Sets (*d)[name] and releases [value].  Without a value or memory, *d becomes
+ * NULL, with an exception; if it is NULL already, nothing is set. */
+void
+fp_export_put(PyObject **d, const char *name, PyObject *value);
+
+/* Appends [value] to *list in the same way. */
 void
 fp_export_add(PyObject **list, PyObject *value);
 
@@ -51,11 +75,6 @@ fp_export_add(PyObject **list, PyObject *value);
  * exception.  May run Python code. */
 Py_ssize_t
 fp_export_key(fp_export *x, fp_key key);
-
-/* (kind, file, line, name, qualname) of an entry of the key table; NULL with
- * an exception.  Runs Python code, which may free or move [e]. */
-PyObject *
-fp_export_describe(const fp_keyent *e);
 
 /* (ident, ended, columns) of one thread. */
 PyObject *
@@ -68,9 +87,13 @@ fp_export_forget_threads(fp_export *x);
 PyObject *
 fp_export_hist(const fp_export *x, const fp_hist *h);
 
-/* A list of [n] times in ns. */
+/* A list of [n] times in ns; [x]: NULL gives plain numbers. */
 PyObject *
 fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n);
+
+/* Row of node [index]; -1: it has none.  The base of a phase is row 0. */
+long
+fp_exported_row(const fp_exported_thread *t, uint32_t index);
 
 /* Finds the row of [n] in the exported tree of [t], and the index of that
  * thread.  Returns 0 if the node was not exported. */
@@ -78,17 +101,28 @@ int
 fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
                uint32_t *thread, uint32_t *row);
 
-struct fp_pairs;
-
-/* A list of (number of the first step, steps without the hook, steps with it);
- * a step is its wall time and the times of its first sections, at most
- * [columns].  [p]: NULL gives an empty list. */
-PyObject *
-fp_export_pairs(const fp_export *x, const struct fp_pairs *p,
-                uint32_t columns);
-
 /* The dict of the training thread's steps, or None; NULL with an exception. */
 PyObject *
 fp_export_steps(fp_export *x);
+
+/* The dict of the slowest steps, or None if they are not kept; NULL with an
+ * exception.  Call it after the export of the threads: its rows refer to their
+ * nodes. */
+PyObject *
+fp_outliers_export(fp_export *x);
+
+/* The dict of export()["trace"]; None: nothing was traced; NULL with an
+ * exception. */
+PyObject *
+fp_export_trace(fp_export *x);
+
+/* [ticks] as ns since the begin of the trace. */
+PyObject *
+fp_export_trace_time(const fp_export *x, int64_t ticks);
+
+/* The dict of Recorder.export(); NULL with an exception.  [fold]: see
+ * export_imports.h, or NULL. */
+PyObject *
+fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold);
 
 #endif

@@ -143,21 +143,7 @@ known_times(const fp_export *x, copy *c, const int64_t *ring)
 static PyObject *
 numbers(copy *c, const int64_t *ring)
 {
-    const int64_t *line = straight(c, ring);
-    uint32_t n = kept(c);
-    if (!all_known(line, n)) {
-        return PyList_New(0);
-    }
-    PyObject *list = PyList_New(n);
-    for (uint32_t i = 0; i < n && list != NULL; i++) {
-        PyObject *v = PyLong_FromLongLong(line[i]);
-        if (v == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, v);
-    }
-    return list;
+    return known_times(NULL, c, ring);
 }
 
 static PyObject *
@@ -177,11 +163,10 @@ columns(fp_export *x, copy *c)
     for (uint32_t i = 0; list != NULL && i < c->columns; i++) {
         fp_key key = fp_key_section(c->series.column[i].section->id);
         Py_ssize_t index = fp_export_key(x, key);
-        PyObject *ns =
-            index < 0 ? NULL
-                      : times(x, c, &c->ticks[(size_t)i * FP_STEPS_RECENT]);
-        PyObject *one = ns != NULL ? Py_BuildValue("(nN)", index, ns) : NULL;
-        fp_export_add(&list, one);
+        const int64_t *ring = &c->ticks[(size_t)i * FP_STEPS_RECENT];
+        fp_export_add(&list, index < 0 ? NULL
+                                       : Py_BuildValue("(nN)", index,
+                                                       times(x, c, ring)));
     }
     return list;
 }
@@ -197,23 +182,20 @@ series(fp_export *x, copy *c)
     fp_series *s = &c->series;
     uint64_t first =
         kept(c) == 0 ? c->steps.count : (uint64_t)straight(c, s->number)[0];
-    if (fp_export_put(d, "first", PyLong_FromUnsignedLongLong(first)) < 0 ||
-        fp_export_put(d, "number", numbers(c, s->number)) < 0 ||
-        fp_export_put(d, "start_ns", starts(x, c)) < 0 ||
-        fp_export_put(d, "wall_ns", times(x, c, c->steps.recent)) < 0 ||
-        fp_export_put(d, "sections", columns(x, c)) < 0 ||
-        fp_export_put(d, "cpu_ns", numbers(c, s->cpu_ns)) < 0 ||
-        fp_export_put(d, "gc_ns", times(x, c, s->gc_ticks)) < 0 ||
-        fp_export_put(d, "switches", numbers(c, s->switches)) < 0 ||
-        fp_export_put(d, "faults", numbers(c, s->faults)) < 0 ||
-        fp_export_put(d, "cpu_wait_ns", numbers(c, s->delay_ns)) < 0 ||
-        fp_export_put(d, "communication_ns",
-                      known_times(x, c, s->communication)) < 0 ||
-        fp_export_put(d, "autograd_ns", known_times(x, c, s->autograd)) < 0 ||
-        fp_export_put(d, "sections_left_out",
-                      PyLong_FromUnsignedLong(s->left_out)) < 0) {
-        Py_CLEAR(d);
-    }
+    fp_export_put(&d, "first", PyLong_FromUnsignedLongLong(first));
+    fp_export_put(&d, "number", numbers(c, s->number));
+    fp_export_put(&d, "start_ns", starts(x, c));
+    fp_export_put(&d, "wall_ns", times(x, c, c->steps.recent));
+    fp_export_put(&d, "sections", columns(x, c));
+    fp_export_put(&d, "cpu_ns", numbers(c, s->cpu_ns));
+    fp_export_put(&d, "gc_ns", times(x, c, s->gc_ticks));
+    fp_export_put(&d, "switches", numbers(c, s->switches));
+    fp_export_put(&d, "faults", numbers(c, s->faults));
+    fp_export_put(&d, "cpu_wait_ns", numbers(c, s->delay_ns));
+    fp_export_put(&d, "communication_ns", known_times(x, c, s->communication));
+    fp_export_put(&d, "autograd_ns", known_times(x, c, s->autograd));
+    fp_export_put(&d, "sections_left_out",
+                  PyLong_FromUnsignedLong(s->left_out));
     return d;
 }
 
@@ -226,34 +208,29 @@ static const char *const kind_names[FP_KIND_COUNT] = {
     [FP_KIND_AUTOGRAD] = "autograd",
 };
 
-static int
-add_place(const fp_export *x, const fp_thread *t, PyObject *list, int kind,
+static void
+add_place(const fp_export *x, const fp_thread *t, PyObject **list, int kind,
           const fp_node *n, int64_t ticks)
 {
     uint32_t thread, row;
-    if (ticks <= 0 || !fp_export_node(x, t, n, &thread, &row)) {
-        return 0;
+    if (ticks > 0 && fp_export_node(x, t, n, &thread, &row)) {
+        fp_export_add(list, Py_BuildValue("(sIIN)", kind_names[kind], thread,
+                                          row, fp_export_time(x, ticks)));
     }
-    return fp_export_append(
-        list, Py_BuildValue("(sIIL)", kind_names[kind], thread, row,
-                            (long long)fp_export_ns(x, ticks)));
 }
 
 static PyObject *
 places(const fp_export *x, const copy *c, const fp_thread *t)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < c->waits; i++) {
+    for (uint32_t i = 0; i < c->waits; i++) {
         const fp_wait *w = &c->wait[i];
-        if (add_place(x, t, list, w->kind, w->node, w->sum_ticks) < 0) {
-            Py_CLEAR(list);
-        }
+        add_place(x, t, &list, w->kind, w->node, w->sum_ticks);
     }
-    for (uint32_t i = 0; list != NULL && i < FP_SPLIT_PLACES; i++) {
+    for (uint32_t i = 0; i < FP_SPLIT_PLACES; i++) {
         const fp_split_place *p = &c->place[i];
-        if (p->node != NULL &&
-            add_place(x, t, list, p->kind, p->node, p->sum_ticks) < 0) {
-            Py_CLEAR(list);
+        if (p->node != NULL) {
+            add_place(x, t, &list, p->kind, p->node, p->sum_ticks);
         }
     }
     return list;
@@ -263,12 +240,8 @@ static PyObject *
 kinds(const fp_export *x, const copy *c)
 {
     PyObject *d = PyDict_New();
-    for (int k = FP_KIND_NONE + 1; d != NULL && k < FP_KIND_COUNT; k++) {
-        if (fp_export_put(
-                d, kind_names[k],
-                PyLong_FromLongLong(fp_export_ns(x, c->sum.kind[k]))) < 0) {
-            Py_CLEAR(d);
-        }
+    for (int k = FP_KIND_NONE + 1; k < FP_KIND_COUNT; k++) {
+        fp_export_put(&d, kind_names[k], fp_export_time(x, c->sum.kind[k]));
     }
     return d;
 }
@@ -282,16 +255,10 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
     }
     typedef unsigned long long ull;
     const uint64_t *runs = c->sum.gc_runs, *seen = c->signal_steps;
-    PyObject *by_kind = kinds(x, c), *by_place = places(x, c, t);
-    if (by_kind == NULL || by_place == NULL) {
-        Py_XDECREF(by_kind);
-        Py_XDECREF(by_place);
-        return NULL;
-    }
     return Py_BuildValue(
-        "{sNsNsLsLsLsLsKsLsLsKsKsKsKs(KKK)sKsKsK}", "kinds", by_kind, "places",
-        by_place, "covered_ns",
-        (long long)fp_export_ns(x, c->sum.covered_ticks), "covered_cpu_ns",
+        "{sNsNsNsLsLsLsKsLsLsKsKsKsKs(KKK)sKsKsK}", "kinds", kinds(x, c),
+        "places", places(x, c, t), "covered_ns",
+        fp_export_time(x, c->sum.covered_ticks), "covered_cpu_ns",
         (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
         (long long)c->sum.gc_cpu_ns, "cpu_ns", (long long)c->cpu_ns,
         "cpu_steps", (ull)c->cpu_steps, "delay_ns", (long long)c->sum.delay_ns,
@@ -301,6 +268,46 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         (ull)runs[1], (ull)runs[2], "gc_elsewhere",
         (ull)x->r->recording.gc_elsewhere, "waits_left_out",
         (ull)t->waits.left_out, "cpu_reckoned", (ull)c->cpu_reckoned);
+}
+
+/* ---- steps without the hook ---- */
+
+static PyObject *
+pair_steps(const fp_export *x, const fp_pair_step *step, uint32_t n,
+           uint32_t sections)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        fp_export_add(
+            &list,
+            Py_BuildValue("(NN)", fp_export_time(x, step[i].ticks),
+                          fp_export_times(x, step[i].section, sections)));
+    }
+    return list;
+}
+
+/* A list of (number of the first step, steps without the hook, steps with it);
+ * a step is its wall time and the times of its first sections, at most
+ * [columns].  [p]: NULL gives an empty list. */
+static PyObject *
+pairs(const fp_export *x, const fp_pairs *p, uint32_t columns)
+{
+    PyObject *list = PyList_New(0);
+    uint64_t n = p == NULL                     ? 0
+                 : p->blocks < FP_PAIRS_BLOCKS ? p->blocks
+                                               : FP_PAIRS_BLOCKS;
+    uint32_t sections =
+        columns < FP_PAIRS_COLUMNS ? columns : FP_PAIRS_COLUMNS;
+    for (uint64_t i = 0; list != NULL && i < n; i++) {
+        const fp_pair_block *b =
+            &p->block[(p->blocks - n + i) % FP_PAIRS_BLOCKS];
+        fp_export_add(
+            &list,
+            Py_BuildValue("(KNN)", (unsigned long long)b->first,
+                          pair_steps(x, b->plain, b->plain_count, sections),
+                          pair_steps(x, b->near, b->near_count, sections)));
+    }
+    return list;
 }
 
 /* ---- all of it ---- */
@@ -318,12 +325,12 @@ step_rows(fp_export *x, const fp_thread *t)
             continue;
         }
         Py_ssize_t index = fp_export_key(x, fp_key_section(s->id));
-        PyObject *one =
-            index < 0
-                ? NULL
-                : Py_BuildValue("(nKL)", index, (unsigned long long)s->steps,
-                                (long long)fp_export_ns(x, s->steps_ticks));
-        fp_export_add(&list, one);
+        unsigned long long steps = s->steps;
+        fp_export_add(&list,
+                      index < 0
+                          ? NULL
+                          : Py_BuildValue("(nKN)", index, steps,
+                                          fp_export_time(x, s->steps_ticks)));
     }
     return list;
 }
@@ -332,36 +339,23 @@ static PyObject *
 as_dict(fp_export *x, const fp_thread *t, copy *c)
 {
     PyObject *d = PyDict_New();
-    if (d == NULL) {
-        return NULL;
-    }
     const fp_steps *s = &c->steps;
     double seconds = x->ns_per_tick * 1e-9;
     uint64_t skipped = s->count < s->skip ? s->count : s->skip;
     double sum_sq = s->sum_sq * seconds * seconds;
-    if (fp_export_put(d, "count", PyLong_FromUnsignedLongLong(s->count)) < 0 ||
-        fp_export_put(d, "skipped", PyLong_FromUnsignedLongLong(skipped)) <
-            0 ||
-        fp_export_put(d, "sum_ns",
-                      PyLong_FromLongLong(fp_export_ns(x, s->sum_ticks))) <
-            0 ||
-        fp_export_put(d, "sum_sq", PyFloat_FromDouble(sum_sq)) < 0 ||
-        fp_export_put(d, "min_ns",
-                      PyLong_FromLongLong(fp_export_ns(x, s->min_ticks))) <
-            0 ||
-        fp_export_put(d, "max_ns",
-                      PyLong_FromLongLong(fp_export_ns(x, s->max_ticks))) <
-            0 ||
-        fp_export_put(d, "recent_ns", times(x, c, s->recent)) < 0 ||
-        fp_export_put(d, "hist", fp_export_hist(x, &s->hist)) < 0 ||
-        fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(s->apart)) < 0 ||
-        fp_export_put(d, "unprofiled",
-                      fp_export_pairs(x, c->pairs, c->columns)) < 0 ||
-        fp_export_put(d, "rows", step_rows(x, t)) < 0 ||
-        fp_export_put(d, "series", series(x, c)) < 0 ||
-        fp_export_put(d, "spent", spent(x, c, t)) < 0) {
-        Py_CLEAR(d);
-    }
+    fp_export_put(&d, "count", PyLong_FromUnsignedLongLong(s->count));
+    fp_export_put(&d, "skipped", PyLong_FromUnsignedLongLong(skipped));
+    fp_export_put(&d, "sum_ns", fp_export_time(x, s->sum_ticks));
+    fp_export_put(&d, "sum_sq", PyFloat_FromDouble(sum_sq));
+    fp_export_put(&d, "min_ns", fp_export_time(x, s->min_ticks));
+    fp_export_put(&d, "max_ns", fp_export_time(x, s->max_ticks));
+    fp_export_put(&d, "recent_ns", times(x, c, s->recent));
+    fp_export_put(&d, "hist", fp_export_hist(x, &s->hist));
+    fp_export_put(&d, "apart", PyLong_FromUnsignedLongLong(s->apart));
+    fp_export_put(&d, "unprofiled", pairs(x, c->pairs, c->columns));
+    fp_export_put(&d, "rows", step_rows(x, t));
+    fp_export_put(&d, "series", series(x, c));
+    fp_export_put(&d, "spent", spent(x, c, t));
     return d;
 }
 

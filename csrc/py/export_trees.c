@@ -72,7 +72,7 @@ value_of(fp_export *x, const row *w, int column)
     case 3:
         return PyLong_FromUnsignedLongLong(w->resumes);
     case 4:
-        return PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
+        return fp_export_time(x, w->self_ticks);
     default:
         return PyLong_FromLong(w->phase);
     }
@@ -84,8 +84,7 @@ idle_column(const fp_export *x, const int64_t *ticks)
 {
     PyObject *list = PyList_New(0);
     for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
-        PyObject *ns = PyLong_FromLongLong(fp_export_ns(x, ticks[p]));
-        fp_export_add(&list, ns);
+        fp_export_add(&list, fp_export_time(x, ticks[p]));
     }
     return list;
 }
@@ -109,31 +108,25 @@ tree_columns(fp_export *x, const row *rows, uint32_t count,
 {
     enum { COLUMNS = 6 };
     PyObject *columns = PyTuple_New(COLUMNS + 1);
-    for (int c = 0; columns != NULL && c < COLUMNS; c++) {
-        PyObject *list = PyList_New(count);
-        if (list == NULL) {
-            Py_CLEAR(columns);
-            break;
-        }
-        PyTuple_SET_ITEM(columns, c, list);
-        for (uint32_t i = 0; i < count; i++) {
+    for (int c = 0; columns != NULL && c <= COLUMNS; c++) {
+        PyObject *list =
+            c < COLUMNS ? PyList_New(count) : idle_column(x, idle);
+        for (uint32_t i = 0; list != NULL && c < COLUMNS && i < count; i++) {
             PyObject *v = i == 0 && c == 4 ? idle_sum(x, idle)
                                            : value_of(x, &rows[i], c);
-            if (v == NULL) {
-                Py_CLEAR(columns);
-                return NULL;
-            }
             PyList_SET_ITEM(list, i, v);
+            if (v == NULL) {
+                Py_CLEAR(list);
+            }
+        }
+        PyTuple_SET_ITEM(columns, c, list);
+        if (list == NULL) {
+            Py_CLEAR(columns);
         }
     }
-    PyObject *last = columns != NULL ? idle_column(x, idle) : NULL;
-    if (last == NULL) {
-        Py_CLEAR(columns);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(columns, COLUMNS, last);
     return columns;
 }
+
 /* The bases of phases are shown as the root, and an empty truncated node below
  * a base is not shown. */
 static int
@@ -196,16 +189,10 @@ close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
 static fp_exported_thread *
 note_thread(fp_export *x, const fp_thread *t, uint32_t nodes)
 {
-    if (x->threads == x->thread_capacity) {
-        uint32_t more = x->threads * 2 + 8;
-        fp_exported_thread *grown = fp_alloc_grow(
-            &x->r->alloc, x->thread, x->thread_capacity, more, sizeof(*grown));
-        if (grown == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        x->thread = grown;
-        x->thread_capacity = more;
+    if (fp_alloc_room(&x->r->alloc, &x->thread, &x->thread_capacity,
+                      x->threads + 1, 8, sizeof(*x->thread)) != FP_OK) {
+        PyErr_NoMemory();
+        return NULL;
     }
     fp_exported_thread *e = &x->thread[x->threads++];
     *e = (fp_exported_thread){

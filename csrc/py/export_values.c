@@ -2,9 +2,33 @@
 #include "py/export_parts.h"
 
 #include "py/call_form.h"
-#include "py/export_folded.h"
+
+#include "py/recorder_reset.h"
 
 #include <math.h>
+
+int
+fp_export_begin(fp_export *x, fp_recorder *r)
+{
+    *x = (fp_export){
+        .r = r,
+        .ns_per_tick = fp_clock_ns_per_tick(&r->clock),
+        .key_index = PyDict_New(),
+        .keys = PyList_New(0),
+        .forms = PyList_New(0),
+    };
+    fp_recorder_begin_export(r);
+    return x->key_index && x->keys && x->forms ? 0 : -1;
+}
+
+void
+fp_export_end(fp_export *x)
+{
+    fp_recorder_end_export(x->r);
+    Py_XDECREF(x->key_index);
+    Py_XDECREF(x->keys);
+    Py_XDECREF(x->forms);
+}
 
 int64_t
 fp_export_ns(const fp_export *x, int64_t ticks)
@@ -12,28 +36,58 @@ fp_export_ns(const fp_export *x, int64_t ticks)
     return (int64_t)llround((double)ticks * x->ns_per_tick);
 }
 
-int
-fp_export_put(PyObject *d, const char *name, PyObject *value)
+PyObject *
+fp_export_time(const fp_export *x, int64_t ticks)
 {
-    int rc = value == NULL ? -1 : PyDict_SetItemString(d, name, value);
-    Py_XDECREF(value);
-    return rc;
+    return PyLong_FromLongLong(fp_export_ns(x, ticks));
 }
 
-int
-fp_export_append(PyObject *list, PyObject *value)
+void
+fp_export_put(PyObject **d, const char *name, PyObject *value)
 {
-    int rc = value == NULL ? -1 : PyList_Append(list, value);
+    if (*d != NULL &&
+        (value == NULL || PyDict_SetItemString(*d, name, value) < 0)) {
+        Py_CLEAR(*d);
+    }
     Py_XDECREF(value);
-    return rc;
 }
 
 void
 fp_export_add(PyObject **list, PyObject *value)
 {
-    if (fp_export_append(*list, value) < 0) {
+    if (*list != NULL && (value == NULL || PyList_Append(*list, value) < 0)) {
         Py_CLEAR(*list);
     }
+    Py_XDECREF(value);
+}
+
+/* ---- keys ---- */
+
+/* Functions that are counted together: see export_imports.h. */
+static const struct {
+    fp_key key;
+    const char *kind, *name;
+} folded[] = {
+    {FP_FOLDED_ANY | FP_TAG_PYTHON, "python", "(functions during imports)"},
+    {FP_FOLDED_ANY | FP_TAG_C, "c", "<built-in functions during imports>"},
+    {FP_FOLDED_METHOD | FP_TAG_C, "c", "<method calls during imports>"},
+    {FP_FOLDED_ANY | FP_TAG_TYPE, "type", "<classes called during imports>"},
+    {FP_FOLDED_ANY | FP_TAG_CALLABLE, "type",
+     "<callable objects called during imports>"},
+};
+enum { FOLDED = sizeof(folded) / sizeof(folded[0]) };
+
+static PyObject *
+describe_folded(fp_key key)
+{
+    for (int i = 0; i < FOLDED; i++) {
+        if (folded[i].key == key) {
+            return Py_BuildValue("(ssiss)", folded[i].kind,
+                                 "<frozen importlib._bootstrap>", 0,
+                                 folded[i].name, folded[i].name);
+        }
+    }
+    return NULL;
 }
 
 static PyObject *
@@ -54,48 +108,22 @@ describe(const fp_export *x, fp_key key)
     }
     const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
     if (e == NULL) {
-        PyObject *folded = fp_describe_folded(key);
+        PyObject *folded = describe_folded(key);
         if (folded != NULL || PyErr_Occurred()) {
             return folded;
         }
         PyErr_SetString(PyExc_SystemError, "fastprof: a node without a key");
         return NULL;
     }
-    return fp_export_describe(e);
-}
-
-PyObject *
-fp_export_describe(const fp_keyent *e)
-{
-    /* Describing runs Python code, which may add keys and move the table. */
-    fp_keyent copy = *e;
-    Py_XINCREF(copy.object);
-    Py_XINCREF((PyObject *)copy.type);
-    Py_XINCREF(copy.module);
-    PyObject *text = fp_keyent_describe(&copy);
-    Py_XDECREF(copy.object);
-    Py_XDECREF((PyObject *)copy.type);
-    Py_XDECREF(copy.module);
-    return text;
-}
-
-/* Adds the call form of the last key, unless it is the default. */
-static int
-add_form(fp_export *x, uint8_t form)
-{
-    if (form == FP_FORM_SHORT) {
-        return 0;
-    }
-    return fp_export_append(x->forms,
-                            Py_BuildValue("(ns)", PyList_GET_SIZE(x->keys) - 1,
-                                          fp_call_form_names[form]));
+    return fp_keyent_describe(e);
 }
 
 Py_ssize_t
 fp_export_key(fp_export *x, fp_key key)
 {
     PyObject *number = PyLong_FromUnsignedLongLong(key);
-    if (number == NULL) {
+    if (number == NULL || x->keys == NULL) { /* NULL: there was no memory */
+        Py_XDECREF(number);
         return -1;
     }
     Py_ssize_t index = -1;
@@ -106,17 +134,18 @@ fp_export_key(fp_export *x, fp_key key)
     else if (!PyErr_Occurred()) {
         const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
         uint8_t form = e != NULL ? e->form : FP_FORM_SHORT;
-        PyObject *text = describe(x, key);
-        if (text != NULL && PyList_Append(x->keys, text) == 0 &&
-            add_form(x, form) == 0) {
-            Py_ssize_t n = PyList_GET_SIZE(x->keys) - 1;
-            PyObject *value = PyLong_FromSsize_t(n);
-            if (value && PyDict_SetItem(x->key_index, number, value) == 0) {
-                index = n;
-            }
-            Py_XDECREF(value);
+        Py_ssize_t n = PyList_GET_SIZE(x->keys);
+        fp_export_add(&x->keys, describe(x, key));
+        if (form != FP_FORM_SHORT) { /* the default is left out */
+            fp_export_add(&x->forms,
+                          Py_BuildValue("(ns)", n, fp_call_form_names[form]));
         }
-        Py_XDECREF(text);
+        PyObject *value = PyLong_FromSsize_t(n);
+        if (x->keys && x->forms && value &&
+            PyDict_SetItem(x->key_index, number, value) == 0) {
+            index = n;
+        }
+        Py_XDECREF(value);
     }
     Py_DECREF(number);
     return index;
@@ -128,12 +157,8 @@ fp_export_hist(const fp_export *x, const fp_hist *h)
     uint32_t n = fp_hist_rows(h, NULL, 0);
     fp_hist_row *rows = fp_alloc_zeroed(&x->r->alloc, n + 1, sizeof(*rows));
     PyObject *list = rows ? PyList_New(0) : PyErr_NoMemory();
-    if (list == NULL) {
-        fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
-        return NULL;
-    }
-    fp_hist_rows(h, rows, n);
     int64_t last = 0;
+    fp_hist_rows(h, rows, rows != NULL ? n : 0);
     for (uint32_t i = 0; i < n && list != NULL; i++) {
         /* Rounding must not make a bucket empty, or two buckets overlap. */
         int64_t low = fp_export_ns(x, rows[i].low),
@@ -141,9 +166,9 @@ fp_export_hist(const fp_export *x, const fp_hist *h)
         low = low < last ? last : low;
         high = high <= low ? low + 1 : high;
         last = high;
-        PyObject *one = Py_BuildValue("(LLK)", (long long)low, (long long)high,
-                                      (unsigned long long)rows[i].count);
-        fp_export_add(&list, one);
+        fp_export_add(&list,
+                      Py_BuildValue("(LLK)", (long long)low, (long long)high,
+                                    (unsigned long long)rows[i].count));
     }
     fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
     return list;
@@ -154,7 +179,8 @@ fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n)
 {
     PyObject *list = PyList_New(n);
     for (uint32_t i = 0; i < n && list != NULL; i++) {
-        PyObject *v = PyLong_FromLongLong(fp_export_ns(x, ticks[i]));
+        PyObject *v = x != NULL ? fp_export_time(x, ticks[i])
+                                : PyLong_FromLongLong(ticks[i]);
         if (v == NULL) {
             Py_CLEAR(list);
             break;

@@ -47,12 +47,9 @@ sections(const fp_export *x, const fp_series *s, uint64_t n, uint32_t rows)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < s->columns; i++) {
         PyObject *name = section_name(x, s->column[i].section->id);
-        PyObject *one =
-            name == NULL
-                ? NULL
-                : Py_BuildValue("(ON)", name,
-                                column(x, s->column[i].ticks, n, rows, 1));
-        fp_export_add(&list, one);
+        fp_export_add(
+            &list, Py_BuildValue("(ON)", name,
+                                 column(x, s->column[i].ticks, n, rows, 1)));
     }
     return list;
 }
@@ -65,8 +62,9 @@ waits(const fp_export *x, const fp_thread *t)
     for (uint32_t i = 0; list != NULL && i < t->waits.count; i++) {
         const fp_wait *w = &t->waits.wait[i];
         if (w->kind == FP_KIND_COMMUNICATION) {
-            long long ns = fp_export_ns(x, w->sum_ticks);
-            fp_export_add(&list, Py_BuildValue("(IL)", w->node->index, ns));
+            fp_export_add(&list,
+                          Py_BuildValue("(IN)", w->node->index,
+                                        fp_export_time(x, w->sum_ticks)));
         }
     }
     return list;
@@ -78,8 +76,8 @@ open_sections(const fp_export *x, const fp_thread *t)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < t->open_len; i++) {
-        PyObject *name = section_name(x, t->open[i].section->id);
-        fp_export_add(&list, Py_XNewRef(name));
+        fp_export_add(&list,
+                      Py_XNewRef(section_name(x, t->open[i].section->id)));
     }
     return list;
 }
@@ -91,23 +89,23 @@ phase_times(const fp_export *x)
     PyObject *list = PyList_New(0);
     for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
         int64_t ticks = fp_recorder_phase_ticks(x->r, (fp_run_phase)p);
-        fp_export_add(&list, PyLong_FromLongLong(fp_export_ns(x, ticks)));
+        fp_export_add(&list, fp_export_time(x, ticks));
     }
     return list;
 }
 
 /* Puts the waits for other ranks that the GPU shows, in the steps of the column
- * d["number"] (-1: unknown, or not known yet), and the last known step.  0, or
- * -1 with an exception. */
-static int
-put_gpu_waits(const fp_export *x, PyObject *d, uint32_t rows)
+ * "number" (-1: unknown, or not known yet), and the last known step. */
+static void
+put_gpu_waits(const fp_export *x, PyObject **d, uint32_t rows)
 {
     PyObject *bytes =
         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * sizeof(int64_t)));
-    PyObject *numbers = PyDict_GetItemString(d, "number");
+    PyObject *numbers = *d == NULL ? NULL : PyDict_GetItemString(*d, "number");
     if (bytes == NULL || numbers == NULL) {
         Py_XDECREF(bytes);
-        return -1;
+        Py_CLEAR(*d);
+        return;
     }
     int64_t *ns = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
     for (uint32_t i = 0; i < rows; i++) {
@@ -116,9 +114,8 @@ put_gpu_waits(const fp_export *x, PyObject *d, uint32_t rows)
     int64_t last = fp_gpu_layer_waits(
         x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers), ns,
         rows);
-    return fp_export_put(d, "gpu_wait_ns", bytes) < 0
-               ? -1
-               : fp_export_put(d, "gpu_last", PyLong_FromLongLong(last));
+    fp_export_put(d, "gpu_wait_ns", bytes);
+    fp_export_put(d, "gpu_last", PyLong_FromLongLong(last));
 }
 
 /* Is the thread in a call that waits, or may wait, for other ranks? */
@@ -145,31 +142,23 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
         rows++;
     }
     PyObject *d = PyDict_New();
-    if (d == NULL ||
-        fp_export_put(d, "number", column(x, s->number, n, rows, 0)) < 0 ||
-        fp_export_put(d, "wall_ns", column(x, t->steps->recent, n, rows, 1)) <
-            0 ||
-        fp_export_put(d, "cpu_ns", column(x, s->cpu_ns, n, rows, 0)) < 0 ||
-        fp_export_put(d, "cpu_wait_ns", column(x, s->delay_ns, n, rows, 0)) <
-            0 ||
-        fp_export_put(d, "communication_ns",
-                      column(x, s->communication, n, rows, 1)) < 0 ||
-        fp_export_put(d, "autograd_ns", column(x, s->autograd, n, rows, 1)) <
-            0 ||
-        put_gpu_waits(x, d, rows) < 0 ||
-        fp_export_put(d, "sections", sections(x, s, n, rows)) < 0 ||
-        fp_export_put(d, "waits", waits(x, t)) < 0 ||
-        fp_export_put(d, "open", open_sections(x, t)) < 0 ||
-        fp_export_put(d, "waiting", PyBool_FromLong(is_waiting(t))) < 0 ||
-        fp_export_put(d, "phase", PyLong_FromLong((long)t->run_phase)) < 0 ||
-        fp_export_put(d, "phases_ns", phase_times(x)) < 0 ||
-        fp_export_put(d, "thread", PyLong_FromUnsignedLongLong(t->ident)) <
-            0 ||
-        fp_export_put(d, "measured", PyLong_FromUnsignedLongLong(n)) < 0 ||
-        fp_export_put(d, "steps",
-                      PyLong_FromUnsignedLongLong(t->steps->count)) < 0) {
-        Py_CLEAR(d);
-    }
+    fp_export_put(&d, "number", column(x, s->number, n, rows, 0));
+    fp_export_put(&d, "wall_ns", column(x, t->steps->recent, n, rows, 1));
+    fp_export_put(&d, "cpu_ns", column(x, s->cpu_ns, n, rows, 0));
+    fp_export_put(&d, "cpu_wait_ns", column(x, s->delay_ns, n, rows, 0));
+    fp_export_put(&d, "communication_ns",
+                  column(x, s->communication, n, rows, 1));
+    fp_export_put(&d, "autograd_ns", column(x, s->autograd, n, rows, 1));
+    put_gpu_waits(x, &d, rows);
+    fp_export_put(&d, "sections", sections(x, s, n, rows));
+    fp_export_put(&d, "waits", waits(x, t));
+    fp_export_put(&d, "open", open_sections(x, t));
+    fp_export_put(&d, "waiting", PyBool_FromLong(is_waiting(t)));
+    fp_export_put(&d, "phase", PyLong_FromLong((long)t->run_phase));
+    fp_export_put(&d, "phases_ns", phase_times(x));
+    fp_export_put(&d, "thread", PyLong_FromUnsignedLongLong(t->ident));
+    fp_export_put(&d, "measured", PyLong_FromUnsignedLongLong(n));
+    fp_export_put(&d, "steps", PyLong_FromUnsignedLongLong(t->steps->count));
     return d;
 }
 
@@ -197,11 +186,8 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     /* Creating a list may run the garbage collector, and with it any code. */
     fp_recorder_begin_export(r);
     PyObject *d = window(&x, t, first);
-    if (d != NULL && fp_export_put(d, "gpu_busy",
-                                   busy < 0 ? Py_NewRef(Py_None)
-                                            : PyBool_FromLong(busy)) < 0) {
-        Py_CLEAR(d);
-    }
+    fp_export_put(&d, "gpu_busy",
+                  busy < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(busy));
     fp_recorder_end_export(r);
     return d;
 }
@@ -255,9 +241,9 @@ node_rows(fp_export *x, const fp_thread *t)
         int is_base = fp_key_is_base(n->key);
         Py_ssize_t key = is_base ? -1 - (Py_ssize_t)fp_run_phase_of(n->key)
                                  : fp_export_key(x, n->key);
-        PyObject *one =
-            key < 0 && !is_base ? NULL : Py_BuildValue("(Ln)", parent, key);
-        fp_export_add(&list, one);
+        fp_export_add(&list, key < 0 && !is_base
+                                 ? NULL
+                                 : Py_BuildValue("(Ln)", parent, key));
     }
     return list;
 }
@@ -271,22 +257,11 @@ fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (t == NULL || t->tree.count > MOST_NODES) {
         Py_RETURN_NONE;
     }
-    fp_export x = exporting(r);
-    x.key_index = PyDict_New();
-    x.keys = PyList_New(0);
-    x.forms = PyList_New(0);
-    PyObject *result = NULL;
-    /* Describing keys runs Python code; the records must not be freed
-     * meanwhile. */
-    fp_recorder_begin_export(r);
-    if (x.key_index != NULL && x.keys != NULL && x.forms != NULL) {
-        PyObject *rows = node_rows(&x, t);
-        result = rows == NULL ? NULL : Py_BuildValue("(NO)", rows, x.keys);
-    }
-    fp_recorder_end_export(r);
-    Py_XDECREF(x.key_index);
-    Py_XDECREF(x.keys);
-    Py_XDECREF(x.forms);
+    fp_export x;
+    PyObject *rows = fp_export_begin(&x, r) == 0 ? node_rows(&x, t) : NULL;
+    PyObject *result =
+        rows == NULL ? NULL : Py_BuildValue("(NO)", rows, x.keys);
+    fp_export_end(&x);
     return result;
 }
 

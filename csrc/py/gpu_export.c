@@ -33,6 +33,13 @@ find_demangler(void)
 }
 
 static PyObject *
+text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                "backslashreplace");
+}
+
+static PyObject *
 kernel_name(const char *name, demangler demangle)
 {
     int status = -1;
@@ -40,8 +47,7 @@ kernel_name(const char *name, demangler demangle)
                       ? demangle(name, NULL, NULL, &status)
                       : NULL;
     const char *text = status == 0 && plain != NULL ? plain : name;
-    PyObject *result = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
-                                            "backslashreplace");
+    PyObject *result = text_of(text);
     free(plain);
     return result;
 }
@@ -54,18 +60,15 @@ export_kernels(const fp_gpu_view *v)
     for (uint32_t i = 0; list != NULL && i < v->kernels; i++) {
         const fp_kernel *k = &v->kernel[i];
         const fp_kernel_shape *s = &k->shape;
-        PyObject *name = kernel_name(k->name, demangle);
-        PyObject *row =
-            name == NULL
-                ? NULL
-                : Py_BuildValue(
-                      "[NIiiiIIIiiiiKLLLKLd]", name, s->device, s->block[0],
-                      s->block[1], s->block[2], s->registers, s->static_shared,
-                      s->dynamic_shared, k->grid[0], k->grid[1], k->grid[2],
-                      (int)k->grid_varied, (ull)k->count, (sll)k->sum_ns,
-                      (sll)k->min_ns, (sll)k->max_ns, (ull)k->small_count,
-                      (sll)k->small_ns, k->blocks_ns);
-        fp_export_add(&list, row);
+        fp_export_add(
+            &list,
+            Py_BuildValue(
+                "[NIiiiIIIiiiiKLLLKLd]", kernel_name(k->name, demangle),
+                s->device, s->block[0], s->block[1], s->block[2], s->registers,
+                s->static_shared, s->dynamic_shared, k->grid[0], k->grid[1],
+                k->grid[2], (int)k->grid_varied, (ull)k->count, (sll)k->sum_ns,
+                (sll)k->min_ns, (sll)k->max_ns, (ull)k->small_count,
+                (sll)k->small_ns, k->blocks_ns));
     }
     return list;
 }
@@ -74,7 +77,7 @@ export_kernels(const fp_gpu_view *v)
 
 /* The exported index of a place's thread, and the row of its node. */
 static void
-resolve(const fp_exported *x, fp_place place, int *thread, long *node)
+resolve(const fp_export *x, fp_place place, int *thread, long *node)
 {
     *thread = -1;
     *node = -1;
@@ -103,7 +106,7 @@ how_of(const fp_site *site, int thread, int via)
 }
 
 static PyObject *
-export_activity(const fp_gpu_view *v, const fp_exported *x)
+export_activity(const fp_gpu_view *v, const fp_export *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->activities; i++) {
@@ -112,17 +115,16 @@ export_activity(const fp_gpu_view *v, const fp_exported *x)
         long node, via_node;
         resolve(x, a->site.place, &thread, &node);
         resolve(x, a->site.via, &via, &via_node);
-        PyObject *row =
-            Py_BuildValue("[ililiiKLK]", thread, node, via, via_node,
-                          how_of(&a->site, thread, via), a->what,
-                          (ull)a->count, (sll)a->ns, (ull)a->bytes);
-        fp_export_add(&list, row);
+        fp_export_add(&list,
+                      Py_BuildValue("[ililiiKLK]", thread, node, via, via_node,
+                                    how_of(&a->site, thread, via), a->what,
+                                    (ull)a->count, (sll)a->ns, (ull)a->bytes));
     }
     return list;
 }
 
 static PyObject *
-export_host(const fp_gpu_view *v, const fp_exported *x)
+export_host(const fp_gpu_view *v, const fp_export *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->hosts; i++) {
@@ -134,22 +136,22 @@ export_host(const fp_gpu_view *v, const fp_exported *x)
         long node, via_node;
         resolve(x, h->site.place, &thread, &node);
         resolve(x, h->site.via, &via, &via_node);
-        PyObject *row = Py_BuildValue("[ililiKKLLKL]", thread, node, via,
-                                      via_node, how_of(&h->site, thread, via),
-                                      (ull)h->launches, (ull)h->delays,
-                                      (sll)h->delay_ns, (sll)h->delay_max_ns,
-                                      (ull)h->syncs, (sll)h->blocked_ns);
-        fp_export_add(&list, row);
+        fp_export_add(&list,
+                      Py_BuildValue("[ililiKKLLKL]", thread, node, via,
+                                    via_node, how_of(&h->site, thread, via),
+                                    (ull)h->launches, (ull)h->delays,
+                                    (sll)h->delay_ns, (sll)h->delay_max_ns,
+                                    (ull)h->syncs, (sll)h->blocked_ns));
     }
     return list;
 }
 
 static PyObject *
-export_lines(const fp_recorder *r, const fp_exported *x)
+export_lines(const fp_export *x)
 {
     /* A copy: a wait that ends meanwhile adds to the dict. */
     PyObject *lines =
-        r->gpu.lines != NULL ? PyDict_Copy(r->gpu.lines) : PyDict_New();
+        x->r->gpu.lines != NULL ? PyDict_Copy(x->r->gpu.lines) : PyDict_New();
     PyObject *list = lines != NULL ? PyList_New(0) : NULL, *key, *value;
     Py_ssize_t at = 0;
     while (list != NULL && PyDict_Next(lines, &at, &key, &value)) {
@@ -174,8 +176,7 @@ export_lines(const fp_recorder *r, const fp_exported *x)
 /* ---- devices ---- */
 
 static PyObject *
-export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
-            const fp_exported *x)
+export_idle(const fp_gpu_view *v, const fp_timeline_sums *s, fp_export *x)
 {
     PyObject *list = PyList_New(0);
     int64_t nowhere = s->idle_ns[0];
@@ -187,10 +188,9 @@ export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
             nowhere += s->idle_ns[i]; /* sections without a slot */
             continue;
         }
-        Py_ssize_t key = x->section_key(x->ctx, v->section[i] - 1u);
-        PyObject *row =
-            key < 0 ? NULL : Py_BuildValue("[nL]", key, (sll)s->idle_ns[i]);
-        fp_export_add(&list, row);
+        Py_ssize_t key = fp_export_key(x, fp_key_section(v->section[i] - 1u));
+        sll ns = s->idle_ns[i];
+        fp_export_add(&list, key < 0 ? NULL : Py_BuildValue("[nL]", key, ns));
     }
     if (list != NULL && nowhere != 0) {
         fp_export_add(&list, Py_BuildValue("[iL]", -1, (sll)nowhere));
@@ -199,55 +199,30 @@ export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
 }
 
 static PyObject *
-export_sums(const fp_gpu_view *v, const fp_timeline_sums *s,
-            const fp_exported *x)
+export_sums(const fp_gpu_view *v, const fp_timeline_sums *s, fp_export *x)
 {
-    PyObject *idle = export_idle(v, s, x);
-    if (idle == NULL) {
-        return NULL;
-    }
     return Py_BuildValue(
         "{sLsLsLsLsLsLsLsLsN}", "wall_ns", (sll)s->wall_ns, "busy_ns",
         (sll)s->busy_ns, "kernel_ns", (sll)s->kernel_ns, "compute_ns",
         (sll)s->compute_ns, "communication_ns", (sll)s->communication_ns,
         "overlap_ns", (sll)s->overlap_ns, "copy_ns", (sll)s->copy_ns,
-        "copy_alone_ns", (sll)s->copy_alone_ns, "idle", idle);
+        "copy_alone_ns", (sll)s->copy_alone_ns, "idle", export_idle(v, s, x));
 }
 
 static PyObject *
-export_device(const fp_gpu_view *v, uint32_t i, const fp_exported *x)
-{
-    const fp_gpu_device *d = &v->device[i];
-    const fp_timeline *t = &v->timeline[i];
-    PyObject *whole = export_sums(v, &t->whole, x);
-    PyObject *steps = export_sums(v, &t->steps, x);
-    PyObject *name = PyUnicode_DecodeUTF8(d->name, (Py_ssize_t)strlen(d->name),
-                                          "backslashreplace");
-    if (whole == NULL || steps == NULL || name == NULL) {
-        Py_XDECREF(whole);
-        Py_XDECREF(steps);
-        Py_XDECREF(name);
-        return NULL;
-    }
-    return Py_BuildValue(
-        "{sIsNsisKsisisisisis[ii]sNsNsKsN}", "index", i, "name", name,
-        "multiprocessors", d->multiprocessors, "memory_bytes",
-        (ull)d->memory_bytes, "threads_per_multiprocessor",
-        d->threads_per_multiprocessor, "blocks_per_multiprocessor",
-        d->blocks_per_multiprocessor, "registers_per_multiprocessor",
-        d->registers_per_multiprocessor, "shared_bytes_per_multiprocessor",
-        d->shared_bytes_per_multiprocessor, "warp_size", d->warp_size,
-        "capability", d->capability_major, d->capability_minor, "whole", whole,
-        "steps", steps, "step_count", (ull)t->step_count, "health",
-        fp_gpu_health_export(&v->health, i));
-}
-
-static PyObject *
-export_devices(const fp_gpu_view *v, const fp_exported *x)
+export_devices(const fp_gpu_view *v, fp_export *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->timelines; i++) {
-        fp_export_add(&list, export_device(v, i, x));
+        const fp_timeline *t = &v->timeline[i];
+        PyObject *d = fp_gpu_device_dict(&v->device[i], i);
+        fp_export_put(&d, "name", text_of(v->device[i].name));
+        fp_export_put(&d, "whole", export_sums(v, &t->whole, x));
+        fp_export_put(&d, "steps", export_sums(v, &t->steps, x));
+        fp_export_put(&d, "step_count",
+                      PyLong_FromUnsignedLongLong(t->step_count));
+        fp_export_put(&d, "health", fp_gpu_health_export(&v->health, i));
+        fp_export_add(&list, d);
     }
     return list;
 }
@@ -295,19 +270,18 @@ export_counters(const fp_gpu_view *v)
         {"owners_lost", v->owners_lost},
     };
     PyObject *d = PyDict_New();
-    for (size_t i = 0; d != NULL && i < sizeof(all) / sizeof(all[0]); i++) {
-        if (fp_export_put(d, all[i].name,
-                          PyLong_FromUnsignedLongLong(all[i].value)) < 0) {
-            Py_CLEAR(d);
-        }
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        fp_export_put(&d, all[i].name,
+                      PyLong_FromUnsignedLongLong(all[i].value));
     }
     return d;
 }
 
+/* The recorder's text; "": it has none. */
 static PyObject *
-text_or_none(PyObject *text)
+text_or_empty(PyObject *text)
 {
-    return Py_NewRef(text != NULL ? text : Py_None);
+    return text != NULL ? Py_NewRef(text) : PyUnicode_FromString("");
 }
 
 static PyObject *
@@ -316,54 +290,77 @@ export_pauses(const fp_recorder *r, const fp_gpu_view *v)
     if (v->pauses == 0) {
         return PyList_New(0);
     }
-    PyObject *why = r->gpu.pause_reason != NULL
-                        ? Py_NewRef(r->gpu.pause_reason)
-                        : PyUnicode_FromString("");
-    return why == NULL ? NULL
-                       : Py_BuildValue("[[NL]]", why, (sll)v->paused_ns);
-}
-
-static int
-fill(PyObject *d, const fp_recorder *r, const fp_gpu_view *v,
-     const fp_exported *x)
-{
-    static const char *const tiers[] = {NULL, "callbacks", "external"};
-    PyObject *none = Py_None;
-    int rc = fp_export_put(d, "status",
-                           PyUnicode_FromString(v->empty ? "off" : "on"));
-    rc |= fp_export_put(d, "reason",
-                        r->gpu.reason != NULL ? Py_NewRef(r->gpu.reason)
-                                              : PyUnicode_FromString(""));
-    rc |= fp_export_put(d, "tier", Py_BuildValue("z", tiers[v->tier]));
-    rc |= fp_export_put(d, "cupti_version",
-                        v->cupti_version
-                            ? PyLong_FromUnsignedLongLong(v->cupti_version)
-                            : Py_NewRef(none));
-    rc |= fp_export_put(d, "cupti_path",
-                        text_or_none(v->empty ? NULL : r->gpu.path));
-    rc |= fp_export_put(d, "driver_version",
-                        v->driver_version ? PyLong_FromLong(v->driver_version)
-                                          : Py_NewRef(none));
-    rc |= fp_export_put(d, "devices", export_devices(v, x));
-    rc |= fp_export_put(d, "health_reason", fp_why_text(&v->health.why));
-    rc |= fp_export_put(d, "health_hung", PyBool_FromLong(v->health.hung));
-    rc |= fp_export_put(d, "kernels", export_kernels(v));
-    rc |= fp_export_put(d, "activity", export_activity(v, x));
-    rc |= fp_export_put(d, "host", export_host(v, x));
-    rc |= fp_export_put(d, "lines", export_lines(r, x));
-    rc |= fp_export_put(d, "sum_ns", PyLong_FromLongLong(v->total_ns));
-    rc |= fp_export_put(d, "paused_ns", PyLong_FromLongLong(v->paused_ns));
-    rc |= fp_export_put(d, "pauses", export_pauses(r, v));
-    rc |= fp_export_put(d, "counters", export_counters(v));
-    return rc;
+    return Py_BuildValue("[[NL]]", text_or_empty(r->gpu.pause_reason),
+                         (sll)v->paused_ns);
 }
 
 PyObject *
-fp_gpu_view_export(fp_recorder *r, const fp_gpu_view *v, const fp_exported *x)
+fp_gpu_view_export(fp_export *x, const fp_gpu_view *v)
 {
-    PyObject *d = PyDict_New();
-    if (d != NULL && fill(d, r, v, x) < 0) {
-        Py_CLEAR(d);
+    static const char *const tiers[] = {NULL, "callbacks", "external"};
+    const fp_recorder *r = x->r;
+    if (v == NULL) {
+        Py_RETURN_NONE;
     }
+    PyObject *d = PyDict_New();
+    fp_export_put(&d, "status", PyUnicode_FromString(v->empty ? "off" : "on"));
+    fp_export_put(&d, "reason", text_or_empty(r->gpu.reason));
+    fp_export_put(&d, "tier", Py_BuildValue("z", tiers[v->tier]));
+    fp_export_put(&d, "cupti_version",
+                  fp_version_or_none((long)v->cupti_version));
+    fp_export_put(
+        &d, "cupti_path",
+        Py_NewRef(v->empty || r->gpu.path == NULL ? Py_None : r->gpu.path));
+    fp_export_put(&d, "driver_version", fp_version_or_none(v->driver_version));
+    fp_export_put(&d, "devices", export_devices(v, x));
+    fp_export_put(&d, "health_reason", fp_text_of(v->health.why.text));
+    fp_export_put(&d, "health_hung", PyBool_FromLong(v->health.hung));
+    fp_export_put(&d, "kernels", export_kernels(v));
+    fp_export_put(&d, "activity", export_activity(v, x));
+    fp_export_put(&d, "host", export_host(v, x));
+    fp_export_put(&d, "lines", export_lines(x));
+    fp_export_put(&d, "sum_ns", PyLong_FromLongLong(v->total_ns));
+    fp_export_put(&d, "paused_ns", PyLong_FromLongLong(v->paused_ns));
+    fp_export_put(&d, "pauses", export_pauses(r, v));
+    fp_export_put(&d, "counters", export_counters(v));
     return d;
+}
+
+/* ---- the trace ---- */
+
+static PyObject *
+record_row(const fp_export *x, const fp_trace_record *r)
+{
+    return Py_BuildValue("(iIINNKiiiI)", r->what, r->device, r->stream,
+                         fp_export_trace_time(x, r->start),
+                         fp_export_trace_time(x, r->end), (ull)r->bytes,
+                         r->grid[0], r->grid[1], r->grid[2], r->corr);
+}
+
+static PyObject *
+call_row(const fp_export *x, const fp_trace_call *c)
+{
+    return Py_BuildValue("(iINNI)", (int)c->kind, c->thread,
+                         fp_export_trace_time(x, c->start),
+                         fp_export_trace_time(x, c->end), c->corr);
+}
+
+PyObject *
+fp_gpu_view_trace(const fp_export *x, const fp_gpu_view *v)
+{
+    if (v == NULL || !v->traced) {
+        Py_RETURN_NONE;
+    }
+    PyObject *records = PyList_New(0), *calls = PyList_New(0);
+    for (uint64_t i = 0; records != NULL && i < v->records; i++) {
+        fp_export_add(&records, record_row(x, &v->record[i]));
+    }
+    for (uint64_t i = 0; calls != NULL && i < v->calls; i++) {
+        fp_export_add(&calls, call_row(x, &v->call[i]));
+    }
+    PyObject *until =
+        fp_export_trace_time(x, v->trace_lost != 0 ? v->trace_lost_until : 0);
+    return Py_BuildValue("{sNsNsKsNsK}", "records", records, "calls", calls,
+                         "lost", (ull)v->trace_lost, "lost_until_ns", until,
+                         "no_memory", (ull)v->trace_no_memory);
 }

@@ -142,11 +142,9 @@ export_reasons(const fp_health_sums *s)
     PyObject *d =
         Py_BuildValue("{sKsKsK}", "samples", (ull)s->judged, "throttled",
                       (ull)s->throttled, "slowed", (ull)s->slowed);
-    for (int i = 0; d != NULL && i < FP_HEALTH_REASONS; i++) {
-        if (fp_export_put(d, reason_names[i],
-                          PyLong_FromUnsignedLongLong(s->reason[i])) < 0) {
-            Py_CLEAR(d);
-        }
+    for (int i = 0; i < FP_HEALTH_REASONS; i++) {
+        fp_export_put(&d, reason_names[i],
+                      PyLong_FromUnsignedLongLong(s->reason[i]));
     }
     return d;
 }
@@ -163,15 +161,10 @@ fp_gpu_health_export(const fp_health_view *view, uint32_t device)
         Py_RETURN_NONE;
     }
     PyObject *d = PyDict_New();
-    for (int i = 0; d != NULL && i < FP_NVML_REASONS; i++) {
-        if (fp_export_put(d, figure_names[i], export_figure(&s->figure[i])) <
-            0) {
-            Py_CLEAR(d);
-        }
+    for (int i = 0; i < FP_NVML_REASONS; i++) {
+        fp_export_put(&d, figure_names[i], export_figure(&s->figure[i]));
     }
-    if (d != NULL && fp_export_put(d, "reasons", export_reasons(s)) < 0) {
-        Py_CLEAR(d);
-    }
+    fp_export_put(&d, "reasons", export_reasons(s));
     return d;
 }
 
@@ -191,9 +184,7 @@ probe_device(const fp_nvml *n, const char *bus_id)
                                               &value) == FP_NVML_SUCCESS
                              ? PyLong_FromUnsignedLongLong(value)
                              : Py_NewRef(Py_None);
-        if (fp_export_put(d, figure_names[i], told) < 0) {
-            Py_CLEAR(d);
-        }
+        fp_export_put(&d, figure_names[i], told);
     }
     return d;
 }
@@ -236,7 +227,7 @@ nvml_probe(PyObject *module, PyObject *args)
     if (devices == NULL) {
         return NULL;
     }
-    return Py_BuildValue("{sNsN}", "reason", fp_why_text(&why), "devices",
+    return Py_BuildValue("{sNsN}", "reason", fp_text_of(why.text), "devices",
                          devices);
 }
 

@@ -7,7 +7,6 @@
 #ifndef FP_PY_GPU_LAYER_H
 #define FP_PY_GPU_LAYER_H
 
-#include "py/exported.h"
 #include "py/recorder.h"
 
 #include "gpu/collector.h"
@@ -37,10 +36,6 @@ extern const fp_layer fp_gpu_layer;
 
 /* Borrowed: the recorder to which launches are attributed; NULL: none. */
 extern fp_recorder *fp_gpu_owner;
-
-/* Do the collector's sums belong to this recorder? */
-int
-fp_gpu_layer_owns(const fp_recorder *r);
 
 /* The interpreter is shutting down: stops the layer of the recorder that has
  * the collector. */
@@ -96,27 +91,5 @@ fp_gpu_lines_note(fp_place place, int64_t blocked_ticks);
 /* Sets the recorder that keeps source lines; NULL: none does. */
 void
 fp_gpu_lines_for(fp_recorder *r);
-
-/* ---- export (gpu_view.c, gpu_export.c, gpu_export_trace.c) ---- */
-
-typedef struct fp_gpu_view fp_gpu_view;
-
-/* Copies the collector's records at one moment.  Call it before the trees are
- * exported, so that every place has a node there.  NULL without an exception:
- * the GPU layer was never requested; with an exception: no memory. */
-fp_gpu_view *
-fp_gpu_view_take(fp_recorder *r, int with_trace);
-
-/* The GPU's part of the trace: a dict or None; NULL with an exception.  Times
- * are in ns since [origin], which is in ticks. */
-PyObject *
-fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick);
-
-void
-fp_gpu_view_free(fp_gpu_view *v);
-
-/* The dict of export()["gpu"]; NULL with an exception. */
-PyObject *
-fp_gpu_view_export(fp_recorder *r, const fp_gpu_view *v, const fp_exported *x);
 
 #endif

@@ -3,24 +3,17 @@
 #include "gpu/cupti_lib.h"
 #include "py/export_parts.h"
 
-static PyObject *
-text_of(const char *text)
+PyObject *
+fp_text_of(const char *text)
 {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
 PyObject *
-fp_why_text(const fp_why *why)
-{
-    return text_of(why->text);
-}
-
-static PyObject *
-device_dict(const fp_gpu_device *d, int index)
+fp_gpu_device_dict(const fp_gpu_device *d, uint32_t index)
 {
     return Py_BuildValue(
-        "{sisNsNsisKsisisisisis[ii]}", "index", index, "name",
-        text_of(d->name), "bus_id", text_of(d->bus_id), "multiprocessors",
+        "{sIsisKsisisisisis[ii]}", "index", index, "multiprocessors",
         (int)d->multiprocessors, "memory_bytes",
         (unsigned long long)d->memory_bytes, "threads_per_multiprocessor",
         (int)d->threads_per_multiprocessor, "blocks_per_multiprocessor",
@@ -32,19 +25,22 @@ device_dict(const fp_gpu_device *d, int index)
         (int)d->capability_minor);
 }
 
-PyObject *
-fp_gpu_devices(const fp_cuda_driver *d)
+static PyObject *
+devices(const fp_cuda_driver *driver)
 {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list != NULL && i < d->devices; i++) {
-        PyObject *one = device_dict(&d->device[i], i);
-        fp_export_add(&list, one);
+    for (int i = 0; list != NULL && i < driver->devices; i++) {
+        const fp_gpu_device *device = &driver->device[i];
+        PyObject *d = fp_gpu_device_dict(device, (uint32_t)i);
+        fp_export_put(&d, "name", fp_text_of(device->name));
+        fp_export_put(&d, "bus_id", fp_text_of(device->bus_id));
+        fp_export_add(&list, d);
     }
     return list;
 }
 
-static PyObject *
-version_or_none(long version)
+PyObject *
+fp_version_or_none(long version)
 {
     return version > 0 ? PyLong_FromLong(version) : Py_NewRef(Py_None);
 }
@@ -59,8 +55,8 @@ probe_driver(const char *path, int initialise, fp_driver_state *state)
     *state = fp_cuda_driver_open(&d, path, initialise, &why);
     Py_END_ALLOW_THREADS
     return Py_BuildValue(
-        "{sssNsNsN}", "state", names[*state], "reason", fp_why_text(&why),
-        "version", version_or_none(d.version), "devices", fp_gpu_devices(&d));
+        "{sssNsNsN}", "state", names[*state], "reason", fp_text_of(why.text),
+        "version", fp_version_or_none(d.version), "devices", devices(&d));
 }
 
 /* [path] is bytes for the loader and str for the reader. */
@@ -80,8 +76,8 @@ probe_cupti(PyObject *path)
     Py_DECREF(bytes);
     long version = why.text[0] == '\0' ? (long)c.version : 0;
     return Py_BuildValue("{sOsNsN}", "path", path, "version",
-                         version_or_none(version), "reason",
-                         fp_why_text(&why));
+                         fp_version_or_none(version), "reason",
+                         fp_text_of(why.text));
 }
 
 static PyObject *
@@ -89,8 +85,7 @@ probe_all(PyObject *paths)
 {
     PyObject *list = PyList_New(0);
     for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(paths); i++) {
-        PyObject *one = probe_cupti(PyTuple_GET_ITEM(paths, i));
-        fp_export_add(&list, one);
+        fp_export_add(&list, probe_cupti(PyTuple_GET_ITEM(paths, i)));
     }
     return list;
 }

@@ -10,12 +10,16 @@
 /* _core.gpu_probe. */
 extern PyMethodDef fp_gpu_probe_methods[];
 
-/* The text of [why]; bytes that are not UTF-8 are replaced. */
+/* [text] as a str; bytes that are not UTF-8 are replaced. */
 PyObject *
-fp_why_text(const fp_why *why);
+fp_text_of(const char *text);
 
-/* A list with a dict for each device: its properties, no measurements. */
+/* The properties of a device, without its name. */
 PyObject *
-fp_gpu_devices(const fp_cuda_driver *d);
+fp_gpu_device_dict(const fp_gpu_device *d, uint32_t index);
+
+/* None if [version] is 0: unknown. */
+PyObject *
+fp_version_or_none(long version);
 
 #endif

@@ -1,20 +1,14 @@
 /* The owner of the collector, and the thread records that launch callbacks
  * see. */
 #include "py/gpu_layer_parts.h"
+#include "py/gpu_probe.h"
 
 fp_recorder *fp_gpu_owner;
-
-int
-fp_gpu_layer_owns(const fp_recorder *r)
-{
-    return r == fp_gpu_owner;
-}
 
 void
 fp_gpu_layer_set_reason(fp_recorder *r, const char *text)
 {
-    PyObject *reason =
-        PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    PyObject *reason = fp_text_of(text);
     if (reason == NULL) {
         PyErr_Clear();
     }
@@ -24,7 +18,7 @@ fp_gpu_layer_set_reason(fp_recorder *r, const char *text)
 void
 fp_gpu_layer_epochs(fp_recorder *r)
 {
-    if (!fp_gpu_layer_owns(r) || !r->gpu_on) {
+    if (r != fp_gpu_owner || !r->gpu_on) {
         return;
     }
     fp_gpu *g = fp_gpu_if_any();
@@ -61,7 +55,7 @@ empty_slots(fp_gpu *g, const fp_recorder *r)
 void
 fp_gpu_layer_hide_all(fp_recorder *r)
 {
-    if (!fp_gpu_layer_owns(r)) {
+    if (r != fp_gpu_owner) {
         return;
     }
     fp_gpu *g = fp_gpu_if_any();
@@ -76,7 +70,7 @@ fp_gpu_layer_hide_all(fp_recorder *r)
 void
 fp_gpu_layer_hide(fp_recorder *r, fp_thread *t)
 {
-    if (fp_gpu_layer_owns(r)) {
+    if (r == fp_gpu_owner) {
         fp_gpu *g = fp_gpu_if_any();
         fp_owners_leave(&g->owners, t);
         wait_for_callbacks(g);
@@ -88,7 +82,7 @@ fp_gpu_layer_renamed(fp_recorder *r, const fp_thread *from,
                      const fp_thread *to, const uint32_t *became)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (fp_gpu_layer_owns(r) && g->has_ledger) {
+    if (r == fp_gpu_owner && g->has_ledger) {
         pthread_mutex_lock(&g->lock);
         fp_ledger_rename(&g->ledger, (uint32_t)from->serial,
                          (uint32_t)to->serial, became, from->tree.count);

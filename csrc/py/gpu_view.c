@@ -140,7 +140,7 @@ fp_gpu_view_take(fp_recorder *r, int with_trace)
     fp_gpu *g = fp_gpu_if_any();
     fp_gpu_view *v = calloc(1, sizeof(*v));
     int ok = v != NULL;
-    if (ok && g != NULL && fp_gpu_layer_owns(r)) {
+    if (ok && g != NULL && r == fp_gpu_owner) {
         pthread_mutex_lock(&g->lock);
         v->empty = !g->has_ledger || g->ledger.begin_ns == 0;
         ok = v->empty || copy_ledger(v, g) == 0;

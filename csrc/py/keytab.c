@@ -1,7 +1,5 @@
 #include "py/keytab.h"
 
-#include "py/wait_class.h"
-
 #include <string.h>
 
 void
@@ -19,14 +17,20 @@ fp_keytab_take(fp_keytab *k)
     return old;
 }
 
+static void
+release(const fp_keyent *e)
+{
+    Py_XDECREF(e->object);
+    Py_XDECREF(e->module);
+    Py_XDECREF((PyObject *)e->type);
+}
+
 void
 fp_keytab_clear(fp_keytab *k)
 {
     fp_keytab old = fp_keytab_take(k);
     for (uint32_t i = 0; i < old.count; i++) {
-        Py_XDECREF(old.entry[i].object);
-        Py_XDECREF(old.entry[i].module);
-        Py_XDECREF((PyObject *)old.entry[i].type);
+        release(&old.entry[i]);
     }
     fp_alloc_give(&old.alloc, old.entry, old.capacity, sizeof(*old.entry));
     fp_alloc_give(&old.alloc, old.slot, old.slots, sizeof(*old.slot));
@@ -79,15 +83,9 @@ put(uint32_t *slot, uint32_t slots, fp_key key, uint32_t index)
 static fp_status
 reserve(fp_keytab *k)
 {
-    if (k->count == k->capacity) {
-        uint32_t capacity = k->capacity ? k->capacity * 2 : 64;
-        fp_keyent *entry = fp_alloc_grow(&k->alloc, k->entry, k->capacity,
-                                         capacity, sizeof(*entry));
-        if (entry == NULL) {
-            return FP_ENOMEM;
-        }
-        k->entry = entry;
-        k->capacity = capacity;
+    if (fp_alloc_room(&k->alloc, &k->entry, &k->capacity, k->count + 1, 64,
+                      sizeof(*k->entry)) != FP_OK) {
+        return FP_ENOMEM;
     }
     if (k->count * 2 >= k->slots) {
         uint32_t slots = k->slots ? k->slots * 2 : 256;
@@ -179,9 +177,7 @@ fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
         e.object = Py_NewRef(object);
     }
     if (reserve(k) != FP_OK) { /* not before: see has_method */
-        Py_XDECREF(e.object);
-        Py_XDECREF(e.module);
-        Py_XDECREF((PyObject *)e.type);
+        release(&e);
         return FP_ENOMEM;
     }
     k->entry[k->count] = e;
@@ -291,31 +287,21 @@ static PyObject *
 describe_c(const fp_keyent *e)
 {
     PyObject *label = c_label(e);
-    if (label == NULL) {
-        return NULL;
-    }
-    PyObject *qualname = c_qualname(e);
-    if (qualname == NULL) {
-        Py_DECREF(label);
-        return NULL;
-    }
-    return Py_BuildValue("(ssiNN)", "c", "~", 0, label, qualname);
+    return label == NULL
+               ? NULL
+               : Py_BuildValue("(ssiNN)", "c", "~", 0, label, c_qualname(e));
 }
 
 static PyObject *
 describe_type(const fp_keyent *e, const char *format)
 {
-    PyObject *label =
-        PyUnicode_FromFormat(format, ((PyTypeObject *)e->object)->tp_name);
-    if (label == NULL) {
-        return NULL;
-    }
-    return Py_BuildValue("(ssiNs)", "type", "~", 0, label,
-                         ((PyTypeObject *)e->object)->tp_name);
+    const char *name = ((PyTypeObject *)e->object)->tp_name;
+    return Py_BuildValue("(ssiNs)", "type", "~", 0,
+                         PyUnicode_FromFormat(format, name), name);
 }
 
-PyObject *
-fp_keyent_describe(const fp_keyent *e)
+static PyObject *
+describe(const fp_keyent *e)
 {
     switch (fp_key_tag(e->key)) {
     case FP_TAG_PYTHON:
@@ -327,4 +313,16 @@ fp_keyent_describe(const fp_keyent *e)
     default:
         return describe_type(e, "<callable '%s' object>");
     }
+}
+
+PyObject *
+fp_keyent_describe(const fp_keyent *e)
+{
+    fp_keyent copy = *e;
+    Py_XINCREF(copy.object);
+    Py_XINCREF((PyObject *)copy.type);
+    Py_XINCREF(copy.module);
+    PyObject *text = describe(&copy);
+    release(&copy);
+    return text;
 }

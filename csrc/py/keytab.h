@@ -10,7 +10,7 @@
 
 #include "py/pycompat.h" /* Python.h goes first */
 
-#include "core/tree.h"
+#include "core/waits.h"
 
 typedef struct fp_keyent {
     fp_key key;
@@ -72,8 +72,15 @@ fp_keytab_is_muted(const fp_keytab *k, fp_key key);
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object);
 
+/* The reason for which a C function waits, by its name; called when its key is
+ * added: FP_KIND_LOCK, _IO, _COMMUNICATION, _AUTOGRAD or _NONE.  Runs no Python
+ * code. */
+fp_kind
+fp_wait_class(const fp_keyent *e);
+
 /* (kind, file, line, name, qualname); new reference, NULL with an exception.
- * May run Python code (repr of a type's attribute). */
+ * May run Python code (repr of a type's attribute), which may free or move
+ * [e]. */
 PyObject *
 fp_keyent_describe(const fp_keyent *e);
 

@@ -1,9 +1,9 @@
 /* The methods of the Recorder type, except those of its layers. */
 #include "py/recorder_methods.h"
 
-#include "py/guard.h"
-#include "py/export.h"
+#include "py/export_parts.h"
 #include "py/gpu_layer.h"
+#include "py/guard.h"
 #include "py/recorder_reset.h"
 #include "py/rest.h"
 #include "py/switches.h"

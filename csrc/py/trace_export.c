@@ -1,6 +1,4 @@
 /* Exports a recorder's trace for Recorder.export(). */
-#include "py/trace_layer.h"
-
 #include "py/export_parts.h"
 
 #include <math.h>
@@ -59,89 +57,73 @@ take_view(fp_recorder *r, view *v)
     return 0;
 }
 
-typedef struct writer {
-    const view *v;
-    int64_t origin;
-    double scale;
-    Py_ssize_t (*index)(void *ctx, fp_key key);
-    void *ctx;
-} writer;
-
-static PyObject *
-time_of(const writer *w, int64_t ticks)
+PyObject *
+fp_export_trace_time(const fp_export *x, int64_t ticks)
 {
-    int64_t since = ticks > w->origin ? ticks - w->origin : 0;
-    return PyLong_FromLongLong(llround((double)since * w->scale));
+    int64_t origin = x->r->trace.origin;
+    return fp_export_time(x, ticks > origin ? ticks - origin : 0);
 }
 
 static PyObject *
-key_of(const writer *w, const fp_trace_event *e)
+key_of(fp_export *x, const fp_trace_event *e)
 {
     if (fp_key_tag(e->key) == FP_TAG_STEP) {
         return PyLong_FromUnsignedLongLong(e->key >> 3);
     }
-    Py_ssize_t index = w->index(w->ctx, e->key);
+    Py_ssize_t index = fp_export_key(x, e->key);
     return index < 0 ? NULL : PyLong_FromSsize_t(index);
 }
 
 static PyObject *
-value_of(const writer *w, const fp_trace_event *e, int column)
+value_of(fp_export *x, const fp_trace_event *e, int column)
 {
     switch (column) {
     case 0:
-        return key_of(w, e);
+        return key_of(x, e);
     case 1:
         return PyLong_FromUnsignedLong(e->thread);
     case 2:
-        return time_of(w, e->start);
+        return fp_export_trace_time(x, e->start);
     default:
-        return time_of(w, e->end);
+        return fp_export_trace_time(x, e->end);
     }
 }
 
 /* (key or step, thread, start, end), each a list. */
 static PyObject *
-columns_of(const writer *w, int steps)
+columns_of(fp_export *x, const view *v, int steps)
 {
     PyObject *columns = PyTuple_New(4);
     for (int c = 0; columns != NULL && c < 4; c++) {
         PyObject *list = PyList_New(0);
-        for (uint64_t i = 0; list != NULL && i < w->v->events; i++) {
-            const fp_trace_event *e = &w->v->event[i];
-            if ((fp_key_tag(e->key) == FP_TAG_STEP) != steps) {
-                continue;
+        for (uint64_t i = 0; list != NULL && i < v->events; i++) {
+            const fp_trace_event *e = &v->event[i];
+            if ((fp_key_tag(e->key) == FP_TAG_STEP) == steps) {
+                fp_export_add(&list, value_of(x, e, c));
             }
-            PyObject *value = value_of(w, e, c);
-            fp_export_add(&list, value);
-        }
-        if (list == NULL) {
-            Py_CLEAR(columns);
-            break;
         }
         PyTuple_SET_ITEM(columns, c, list);
+        if (list == NULL) {
+            Py_CLEAR(columns);
+        }
     }
     return columns;
 }
 
 /* [(start, end or None, first step, wall clock's ns at start)] */
 static PyObject *
-windows_of(const writer *w)
+windows_of(const fp_export *x, const view *v)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < w->v->windows; i++) {
-        const fp_trace_window *one = &w->v->window[i];
-        PyObject *start = time_of(w, one->start);
-        PyObject *end =
-            one->end == INT64_MAX ? Py_NewRef(Py_None) : time_of(w, one->end);
-        PyObject *row = NULL;
-        if (start != NULL && end != NULL) {
-            row = Py_BuildValue("(OOKL)", start, end,
-                                (unsigned long long)one->first_step,
-                                (long long)one->wall_ns);
-        }
-        Py_XDECREF(start);
-        Py_XDECREF(end);
-        fp_export_add(&list, row);
+    for (uint32_t i = 0; list != NULL && i < v->windows; i++) {
+        const fp_trace_window *w = &v->window[i];
+        fp_export_add(
+            &list, Py_BuildValue("(NNKL)", fp_export_trace_time(x, w->start),
+                                 w->end == INT64_MAX
+                                     ? Py_NewRef(Py_None)
+                                     : fp_export_trace_time(x, w->end),
+                                 (unsigned long long)w->first_step,
+                                 (long long)w->wall_ns));
     }
     return list;
 }
@@ -153,55 +135,36 @@ threads_of(const view *v)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->threads; i++) {
         const fp_trace_label *t = &v->thread[i];
-        PyObject *row =
-            Py_BuildValue("(IKK)", t->thread, (unsigned long long)t->ident,
-                          (unsigned long long)t->native);
-        fp_export_add(&list, row);
+        fp_export_add(&list, Py_BuildValue("(IKK)", t->thread,
+                                           (unsigned long long)t->ident,
+                                           (unsigned long long)t->native));
     }
     return list;
 }
 
 static PyObject *
-trace_dict(const writer *w)
+trace_dict(fp_export *x, const view *v)
 {
     typedef unsigned long long ull;
-    const fp_trace_log *log = &w->v->log;
-    PyObject *lost_until = time_of(w, log->lost != 0 ? log->lost_until : 0);
-    PyObject *min_ns =
-        PyLong_FromLongLong(llround((double)log->min_ticks * w->scale));
-    PyObject *events = columns_of(w, 0), *steps = columns_of(w, 1);
-    PyObject *windows = windows_of(w), *threads = threads_of(w->v);
-    PyObject *d = NULL;
-    if (lost_until && min_ns && events && steps && windows && threads) {
-        d = Py_BuildValue(
-            "{sOsOsOsOsOsKsKsKsKsOsK}", "events", events, "steps", steps,
-            "windows", windows, "threads", threads, "min_ns", min_ns,
-            "max_events", (ull)log->events.limit, "kept", (ull)log->kept,
-            "brief", (ull)log->brief, "lost", (ull)log->lost, "lost_until_ns",
-            lost_until, "no_memory", (ull)log->no_memory);
-    }
-    Py_XDECREF(lost_until);
-    Py_XDECREF(min_ns);
-    Py_XDECREF(events);
-    Py_XDECREF(steps);
-    Py_XDECREF(windows);
-    Py_XDECREF(threads);
-    return d;
+    const fp_trace_log *log = &v->log;
+    return Py_BuildValue(
+        "{sNsNsNsNsNsKsKsKsKsNsK}", "events", columns_of(x, v, 0), "steps",
+        columns_of(x, v, 1), "windows", windows_of(x, v), "threads",
+        threads_of(v), "min_ns", fp_export_time(x, log->min_ticks),
+        "max_events", (ull)log->events.limit, "kept", (ull)log->kept, "brief",
+        (ull)log->brief, "lost", (ull)log->lost, "lost_until_ns",
+        fp_export_trace_time(x, log->lost != 0 ? log->lost_until : 0),
+        "no_memory", (ull)log->no_memory);
 }
 
 PyObject *
-fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
-                         Py_ssize_t (*index)(void *ctx, fp_key key), void *ctx)
+fp_export_trace(fp_export *x)
 {
-    if (!r->trace.has) {
+    if (!x->r->trace.has) {
         Py_RETURN_NONE;
     }
     view v;
-    PyObject *d = NULL;
-    if (take_view(r, &v) == 0) {
-        const writer w = {&v, r->trace.origin, ns_per_tick, index, ctx};
-        d = trace_dict(&w);
-    }
-    free_view(r, &v);
+    PyObject *d = take_view(x->r, &v) == 0 ? trace_dict(x, &v) : NULL;
+    free_view(x->r, &v);
     return d;
 }

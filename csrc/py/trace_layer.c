@@ -75,17 +75,18 @@ may_open(const fp_recorder *r)
     return 0;
 }
 
-typedef struct window_start {
+/* The begin or the end of a window. */
+typedef struct border {
     fp_recorder *r;
     int64_t now;
-    int64_t wall_ns;
-    fp_status status;
-} window_start;
+    int64_t wall_ns;  /* of a begin */
+    fp_status status; /* of a begin */
+} border;
 
 static void
 begin_all(void *arg)
 {
-    window_start *s = arg;
+    border *s = arg;
     fp_recorder *r = s->r;
     uint64_t step = r->stepper != NULL ? r->stepper->steps->count : 0;
     s->status = r->tracing
@@ -122,7 +123,7 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     int64_t now = fp_clock_now(&r->clock);
     int64_t wall_ns = wall_clock(r, &now);
-    window_start start = {.r = r, .now = now, .wall_ns = wall_ns};
+    border start = {.r = r, .now = now, .wall_ns = wall_ns};
     fp_world_stopped(begin_all, &start);
     if (start.status != FP_OK) {
         return PyErr_NoMemory();
@@ -131,15 +132,10 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-typedef struct window_end {
-    fp_recorder *r;
-    int64_t now;
-} window_end;
-
 static void
 end_all(void *arg)
 {
-    const window_end *e = arg;
+    const border *e = arg;
     fp_recorder *r = e->r;
     if (!r->tracing) {
         return; /* another thread has ended it */
@@ -162,7 +158,7 @@ close_window(fp_recorder *r)
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
-    fp_world_stopped(end_all, &(window_end){r, now});
+    fp_world_stopped(end_all, &(border){.r = r, .now = now});
     FP_LAYERS(r, traced, r, now);
 }
 

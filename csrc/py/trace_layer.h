@@ -14,11 +14,4 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args,
 PyObject *
 fp_recorder_trace_close_method(PyObject *self, PyObject *ignored);
 
-/* The dict of export()["trace"]; None: nothing was traced; NULL with an
- * exception.  [index] returns the number of a key, or -1 with an exception. */
-PyObject *
-fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
-                         Py_ssize_t (*index)(void *ctx, fp_key key),
-                         void *ctx);
-
 #endif

@@ -1,4 +1,5 @@
-#include "py/wait_class.h"
+/* wait_class: tells which C functions wait, and for what. */
+#include "py/keytab.h"
 
 #include <string.h>
 
