@@ -1,7 +1,7 @@
 #include "py/bound_calls.h"
 
 #include "py/events.h"
-#include "py/nodes.h"
+#include "py/threads.h"
 
 #if FP_HAVE_MONITORING
 

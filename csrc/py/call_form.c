@@ -2,8 +2,6 @@
 
 #include "py/keytab.h"
 
-#include <string.h>
-
 const char *const fp_call_form_names[FP_FORMS] = {
     [FP_FORM_SHORT] = "short",
     [FP_FORM_IMPLICIT] = "implicit",
@@ -15,28 +13,23 @@ const char *const fp_call_form_names[FP_FORMS] = {
  * keywords; later versions have CALL_KW instead. */
 enum { CALL, CALL_KW, CALL_EX, KW_NAMES };
 
-static const char *const call_names[FP_CALL_OPCODES] = {
+static const char *const opcode_names[FP_OPCODES] = {
     [CALL] = "CALL",
     [CALL_KW] = "CALL_KW",
     [CALL_EX] = "CALL_FUNCTION_EX",
     [KW_NAMES] = "KW_NAMES",
+    [FP_OPCODE_RESUME] = "RESUME",
 };
 
 int
 fp_call_form_init(fp_state *st)
 {
-    memset(st->call_opcodes, 0, sizeof(st->call_opcodes));
-    if (!FP_HAVE_MONITORING) {
-        return 0;
-    }
     PyObject *opcode = PyImport_ImportModule("opcode");
     PyObject *map = opcode ? PyObject_GetAttrString(opcode, "opmap") : NULL;
     int rc = map != NULL ? 0 : -1;
-    for (int i = 0; rc == 0 && i < FP_CALL_OPCODES; i++) {
-        PyObject *number = PyMapping_GetItemString(map, call_names[i]);
-        if (number != NULL) {
-            st->call_opcodes[i] = (unsigned char)PyLong_AsLong(number);
-        }
+    for (int i = 0; rc == 0 && i < FP_OPCODES; i++) {
+        PyObject *number = PyMapping_GetItemString(map, opcode_names[i]);
+        st->opcodes[i] = number ? (unsigned char)PyLong_AsLong(number) : 0;
         Py_XDECREF(number);
         PyErr_Clear();
     }
@@ -49,7 +42,7 @@ typedef enum at_call {
     AT_UNKNOWN,
     AT_OTHER,
     AT_CALL,
-    AT_KEYWORDS,
+    AT_KEYWORDS, /* this and the next: not a plain call */
     AT_STARS
 } at_call;
 
@@ -57,7 +50,7 @@ typedef enum at_call {
 static at_call
 which_call(const fp_state *st, const unsigned char *op, Py_ssize_t at)
 {
-    const unsigned char *known = st->call_opcodes;
+    const unsigned char *known = st->opcodes;
     if (op[at] == known[CALL]) {
         int named =
             known[KW_NAMES] != 0 && at >= 2 && op[at - 2] == known[KW_NAMES];
@@ -75,7 +68,7 @@ static at_call
 instruction(const fp_state *st, PyFrameObject *frame)
 {
     PyCodeObject *code = (PyCodeObject *)fp_compat_frame_code(frame);
-    if (st->call_opcodes[CALL] == 0 || (code->co_flags & CO_NEWLOCALS) == 0) {
+    if (st->opcodes[CALL] == 0 || (code->co_flags & CO_NEWLOCALS) == 0) {
         return AT_UNKNOWN;
     }
     PyObject *bytes = fp_compat_code_bytes(code);
@@ -144,15 +137,13 @@ fp_called_how(const fp_state *st, fp_key key, PyObject *object)
             return FP_FORM_GENERAL;
         }
         at = called_at(st, NULL);
-        return at == AT_KEYWORDS || at == AT_STARS ? FP_FORM_GENERAL
-                                                   : FP_FORM_SHORT;
+        return at >= AT_KEYWORDS ? FP_FORM_GENERAL : FP_FORM_SHORT;
     case FP_TAG_TYPE:
         if (!fp_compat_enters_init((PyTypeObject *)object)) {
             return FP_FORM_IMPLICIT;
         }
         at = called_at(st, NULL);
-        return at == AT_KEYWORDS || at == AT_STARS ? FP_FORM_IMPLICIT
-                                                   : FP_FORM_SHORT;
+        return at >= AT_KEYWORDS ? FP_FORM_IMPLICIT : FP_FORM_SHORT;
     default:
         return FP_FORM_SHORT;
     }

@@ -26,7 +26,7 @@ typedef enum fp_call_form {
 /* Names of the forms, as exported. */
 extern const char *const fp_call_form_names[FP_FORMS];
 
-/* Fills st->call_opcodes.  Returns 0, or -1 with an exception. */
+/* Fills st->opcodes.  Returns 0, or -1 with an exception. */
 int
 fp_call_form_init(fp_state *st);
 

@@ -1,6 +1,6 @@
 #include "py/events.h"
 
-#include "py/nodes.h"
+#include "py/threads.h"
 #include "py/timer.h"
 
 #include "core/path.h"

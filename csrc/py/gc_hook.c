@@ -162,16 +162,8 @@ hook_repr(PyObject *Py_UNUSED(self))
     return PyUnicode_FromString("<fastprof's timer of collections>");
 }
 
-static void
-hook_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
-}
-
 static PyType_Slot hook_slots[] = {
-    {Py_tp_dealloc, hook_dealloc},
+    {Py_tp_dealloc, fp_plain_dealloc},
     {Py_tp_call, hook_call},
     {Py_tp_repr, hook_repr},
     {0, NULL},

@@ -49,35 +49,28 @@ let_go(fp_recorder *r, fp_gpu *g)
     fp_gpu_layer_set_reason(r, g->why.text);
 }
 
+static const char *const tier_names[] = {"auto", "callbacks", "external"};
+
 static int
 tier_of(const char *name, fp_gpu_tier *tier)
 {
-    if (strcmp(name, "auto") == 0) {
-        *tier = FP_TIER_NONE;
+    for (int i = FP_TIER_NONE; i <= FP_TIER_EXTERNAL; i++) {
+        if (strcmp(name, tier_names[i]) == 0) {
+            *tier = (fp_gpu_tier)i;
+            return 0;
+        }
     }
-    else if (strcmp(name, "callbacks") == 0) {
-        *tier = FP_TIER_CALLBACKS;
-    }
-    else if (strcmp(name, "external") == 0) {
-        *tier = FP_TIER_EXTERNAL;
-    }
-    else {
-        PyErr_Format(PyExc_ValueError,
-                     "tier is '%s': use \"auto\", \"callbacks\" or "
-                     "\"external\"",
-                     name);
-        return -1;
-    }
-    return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "tier is '%s': use \"auto\", \"callbacks\" or \"external\"",
+                 name);
+    return -1;
 }
-
-static const char *const tier_names[] = {NULL, "callbacks", "external"};
 
 static PyObject *
 answer(const fp_recorder *r, const char *state)
 {
     const fp_gpu *g = fp_gpu_if_any();
-    const char *tier = r->gpu_on ? tier_names[g->used] : NULL;
+    const char *tier = r->gpu_on && g->used ? tier_names[g->used] : NULL;
     PyObject *reason = r->gpu.reason != NULL ? Py_NewRef(r->gpu.reason)
                                              : PyUnicode_FromString("");
     return Py_BuildValue("{sssNsz}", "state", state, "reason", reason, "tier",

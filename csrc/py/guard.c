@@ -130,12 +130,4 @@ fp_guard_retire(void (*free)(void *object), void *object)
     }
 }
 
-#else
-
-int
-fp_guard_init(void)
-{
-    return 0;
-}
-
 #endif

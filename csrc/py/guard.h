@@ -34,6 +34,10 @@ typedef struct fp_guard {
     int held;
 } fp_guard;
 
+/* Creates the guard.  Returns 0, or -1 with an exception. */
+int
+fp_guard_init(void);
+
 void
 fp_guard_begin(fp_guard *g);
 
@@ -70,11 +74,10 @@ fp_guard_child_records(void);
 
 #define FP_GUARD() (void)0
 
-static inline void
-fp_guard_retire(void (*free)(void *object), void *object)
-{
-    free(object);
-}
+#define fp_guard_retire(free, object) (free)(object)
+#define fp_guard_is_alone() 0
+#define fp_guard_child_records() 0
+#define fp_guard_init() 0
 
 static inline void
 fp_world_stopped(void (*function)(void *arg), void *arg)
@@ -82,22 +85,6 @@ fp_world_stopped(void (*function)(void *arg), void *arg)
     function(arg);
 }
 
-static inline int
-fp_guard_is_alone(void)
-{
-    return 0;
-}
-
-static inline int
-fp_guard_child_records(void)
-{
-    return 0;
-}
-
 #endif
-
-/* Creates the guard.  Returns 0, or -1 with an exception. */
-int
-fp_guard_init(void);
 
 #endif

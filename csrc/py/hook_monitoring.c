@@ -112,10 +112,7 @@ fp_monitoring_leave_out_sites(fp_recorder *r)
 static void
 count_sites_anew(fp_recorder *r)
 {
-    r->recording.sites_off_most =
-        r->recording.sites_off > r->recording.sites_off_most
-            ? r->recording.sites_off
-            : r->recording.sites_off_most;
+    r->recording.sites_off_most = fp_recorder_sites_off(r);
     r->recording.sites_off = 0;
 }
 
@@ -198,16 +195,8 @@ static PyMemberDef callback_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static void
-callback_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
-}
-
 static PyType_Slot callback_slots[] = {
-    {Py_tp_dealloc, callback_dealloc},
+    {Py_tp_dealloc, fp_plain_dealloc},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_members, callback_members},
     {0, NULL},
@@ -233,48 +222,6 @@ fp_monitoring_add_type(PyObject *module, fp_state *st)
     st->missing = PyObject_GetAttrString(st->monitoring, "MISSING");
     st->disable = PyObject_GetAttrString(st->monitoring, "DISABLE");
     return st->missing != NULL && st->disable != NULL ? 0 : -1;
-}
-
-#else /* no sys.monitoring */
-
-int
-fp_monitoring_start(fp_recorder *r)
-{
-    PyErr_SetString(r->state->busy_error, "sys.monitoring needs Python 3.12");
-    return -1;
-}
-
-void
-fp_monitoring_stop(fp_recorder *r)
-{
-    (void)r;
-}
-
-void
-fp_monitoring_forget(fp_recorder *r)
-{
-    (void)r;
-}
-
-int
-fp_monitoring_leave_out_sites(fp_recorder *r)
-{
-    (void)r;
-    return 0;
-}
-
-void
-fp_monitoring_rearm(fp_recorder *r)
-{
-    (void)r;
-}
-
-int
-fp_monitoring_add_type(PyObject *module, fp_state *st)
-{
-    (void)module;
-    (void)st;
-    return 0;
 }
 
 #endif

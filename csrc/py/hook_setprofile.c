@@ -79,17 +79,12 @@ hook_bool(PyObject *self)
 
 /* ---- on and off ---- */
 
-static int
-is_hook(const fp_recorder *r, PyObject *object)
-{
-    return object != NULL && Py_TYPE(object) == r->state->hook_type;
-}
-
 /* A hook whose recording is over is not another profiler. */
 static int
 is_dead_hook(const fp_recorder *r, PyObject *object)
 {
-    return is_hook(r, object) && ((fp_hook *)object)->recorder == NULL;
+    return object != NULL && Py_TYPE(object) == r->state->hook_type &&
+           ((fp_hook *)object)->recorder == NULL;
 }
 
 /* The same test for a thread state.  A thread that has been idle since the end
@@ -283,16 +278,8 @@ fp_setprofile_forget(fp_recorder *r)
 
 /* ---- type ---- */
 
-static void
-hook_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
-}
-
 static PyType_Slot hook_slots[] = {
-    {Py_tp_dealloc, hook_dealloc},
+    {Py_tp_dealloc, fp_plain_dealloc},
     {Py_tp_call, hook_call},
     {Py_nb_bool, hook_bool},
     {0, NULL},

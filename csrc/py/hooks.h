@@ -5,6 +5,8 @@
 
 #include "py/recorder.h"
 
+#if FP_HAVE_MONITORING
+
 int
 fp_monitoring_start(fp_recorder *r);
 
@@ -19,6 +21,24 @@ fp_monitoring_leave_out_sites(fp_recorder *r);
 /* Makes all call sites that were switched off send events again. */
 void
 fp_monitoring_rearm(fp_recorder *r);
+
+/* A callback may outlive its recorder in the interpreter's tables.  Makes it
+ * do nothing, before the recorder is freed. */
+void
+fp_monitoring_forget(fp_recorder *r);
+
+int
+fp_monitoring_add_type(PyObject *module, fp_state *st);
+
+#else
+
+#define fp_monitoring_stop(r) (void)(r)
+#define fp_monitoring_leave_out_sites(r) ((void)(r), 0)
+#define fp_monitoring_rearm(r) (void)(r)
+#define fp_monitoring_forget(r) (void)(r)
+#define fp_monitoring_add_type(module, st) 0
+
+#endif
 
 int
 fp_setprofile_start(fp_recorder *r);
@@ -39,16 +59,9 @@ fp_setprofile_rest(fp_recorder *r);
 void
 fp_setprofile_wake(fp_recorder *r);
 
-/* Callbacks and hooks may outlive their recorder in the interpreter's tables.
- * These functions make them do nothing, before the recorder is freed. */
-void
-fp_monitoring_forget(fp_recorder *r);
-
+/* As fp_monitoring_forget. */
 void
 fp_setprofile_forget(fp_recorder *r);
-
-int
-fp_monitoring_add_type(PyObject *module, fp_state *st);
 
 int
 fp_setprofile_add_type(PyObject *module, fp_state *st);

@@ -9,8 +9,8 @@
 #include "py/nvtx_glue.h"
 #include "py/hooks.h"
 #include "py/in_use.h"
+#include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
-#include "py/recorder_type.h"
 #include "py/section_type.h"
 #include "py/switches.h"
 #include "py/thread_life.h"
@@ -72,21 +72,21 @@ clock_name(PyObject *module, PyObject *Py_UNUSED(ignored))
 }
 
 static void
+stop_owner(fp_recorder *r, void (*stop)(fp_recorder *r))
+{
+    if (r != NULL) {
+        Py_INCREF((PyObject *)r);
+        stop(r);
+        Py_DECREF((PyObject *)r);
+    }
+}
+
+static void
 stop_all(fp_state *st)
 {
     fp_gpu_layer_end_any();
-    if (st->function_owner != NULL) {
-        fp_recorder *r = st->function_owner;
-        Py_INCREF((PyObject *)r);
-        fp_recorder_stop_functions(r);
-        Py_DECREF((PyObject *)r);
-    }
-    if (st->section_owner != NULL) {
-        fp_recorder *r = st->section_owner;
-        Py_INCREF((PyObject *)r);
-        fp_recorder_stop_sections(r);
-        Py_DECREF((PyObject *)r);
-    }
+    stop_owner(st->function_owner, fp_recorder_stop_functions);
+    stop_owner(st->section_owner, fp_recorder_stop_sections);
 }
 
 static PyObject *
@@ -179,14 +179,11 @@ call_with(const char *module, const char *function, const char *keyword,
 {
     PyObject *m = PyImport_ImportModule(module);
     PyObject *f = m ? PyObject_GetAttrString(m, function) : NULL;
-    PyObject *args = NULL, *kwargs = NULL, *done = NULL;
-    if (f != NULL && keyword == NULL) {
-        done = PyObject_CallOneArg(f, callback);
-    }
-    else if (f != NULL && (args = PyTuple_New(0)) != NULL &&
-             (kwargs = Py_BuildValue("{sO}", keyword, callback)) != NULL) {
-        done = PyObject_Call(f, args, kwargs);
-    }
+    PyObject *args = keyword ? PyTuple_New(0) : PyTuple_Pack(1, callback);
+    PyObject *kwargs =
+        keyword ? Py_BuildValue("{sO}", keyword, callback) : PyDict_New();
+    PyObject *done =
+        f && args && kwargs ? PyObject_Call(f, args, kwargs) : NULL;
     Py_XDECREF(done);
     Py_XDECREF(kwargs);
     Py_XDECREF(args);
@@ -204,33 +201,11 @@ register_exits(PyObject *module)
     if (rc == 0) {
         rc = call_with("atexit", "register", NULL, exit);
     }
-#ifndef _WIN32
     if (rc == 0) {
         rc = call_with("os", "register_at_fork", "after_in_child", fork);
     }
-#endif
     Py_XDECREF(exit);
     Py_XDECREF(fork);
-    return rc;
-}
-
-static int
-find_resume_opcode(fp_state *st)
-{
-    st->resume_opcode = -1;
-    if (!FP_HAVE_RESUME_OPCODE) {
-        return 0;
-    }
-    PyObject *opcode = PyImport_ImportModule("opcode");
-    PyObject *map = opcode ? PyObject_GetAttrString(opcode, "opmap") : NULL;
-    PyObject *number = map ? PyMapping_GetItemString(map, "RESUME") : NULL;
-    if (number != NULL) {
-        st->resume_opcode = (int)PyLong_AsLong(number);
-    }
-    int rc = number == NULL ? -1 : 0;
-    Py_XDECREF(number);
-    Py_XDECREF(map);
-    Py_XDECREF(opcode);
     return rc;
 }
 
@@ -286,13 +261,12 @@ fill(PyObject *module)
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
-        find_resume_opcode(st) < 0 || fp_call_form_init(st) < 0 ||
-        register_exits(module) < 0) {
+        fp_call_form_init(st) < 0 || register_exits(module) < 0) {
         return -1;
     }
     fp_clock_init(&st->clock);
     /* without it the records of ended threads are not joined */
-    (void)fp_life_init(st);
+    fp_life_init(st);
     return 0;
 }
 

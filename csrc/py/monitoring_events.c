@@ -2,7 +2,6 @@
 
 #include "py/bound_calls.h"
 #include "py/events.h"
-#include "py/nodes.h"
 #include "py/threads.h"
 
 #if FP_HAVE_MONITORING
@@ -63,65 +62,30 @@ over(PyObject *self)
 }
 
 static FP_COLD PyObject *
-slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+slow_enter(PyObject *self, PyObject *const *args, size_t nargsf, int resume)
 {
-    (void)kw;
     fp_thread *t = known_thread(self, nargsf, 2);
-    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 0)) {
+    if (t != NULL && fp_known_enter(t, (fp_key)args[0], resume)) {
         Py_RETURN_NONE;
     }
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
+        /* Never for a resume: budget.c mutes no generator. */
         if (FP_UNLIKELY(r->recording.any_muted) &&
             is_muted(r, (fp_key)args[0])) {
             return Py_NewRef(r->state->disable);
         }
-        fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
+        fp_recorder_enter(r, (fp_key)args[0], args[0], resume);
     }
-    return over(self);
+    /* PY_THROW cannot be switched off. */
+    return resume ? Py_NewRef(Py_None) : over(self);
 }
 
+/* [can_stop]: the event can be switched off at its place; PY_UNWIND cannot. */
 static FP_COLD PyObject *
-slow_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, int can_stop)
 {
-    (void)kw;
-    fp_thread *t = known_thread(self, nargsf, 2);
-    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 1)) {
-        Py_RETURN_NONE;
-    }
-    FP_GUARD();
-    fp_recorder *r = recorder_for(self, args, nargsf);
-    if (r != NULL) {
-        fp_recorder_enter(r, (fp_key)args[0], args[0], 1);
-    }
-    Py_RETURN_NONE;
-}
-
-static FP_COLD PyObject *
-slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
-{
-    (void)kw;
-    fp_thread *t = known_thread(self, nargsf, 2);
-    if (t != NULL && fp_known_leave(t, (fp_key)args[0])) {
-        Py_RETURN_NONE;
-    }
-    FP_GUARD();
-    fp_recorder *r = recorder_for(self, args, nargsf);
-    /* PY_UNWIND cannot be switched off, and a muted call was not entered. */
-    if (r != NULL && !(FP_UNLIKELY(r->recording.any_muted) &&
-                       !fp_recorder_stands_in(r, (fp_key)args[0]) &&
-                       fp_keytab_is_muted(&r->keys, (fp_key)args[0]))) {
-        fp_recorder_leave(r, (fp_key)args[0]);
-    }
-    Py_RETURN_NONE;
-}
-
-/* Like slow_leave, for events that can be switched off at their place. */
-static FP_COLD PyObject *
-slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
-{
-    (void)kw;
     fp_thread *t = known_thread(self, nargsf, 2);
     if (t != NULL && fp_known_leave(t, (fp_key)args[0])) {
         Py_RETURN_NONE;
@@ -129,14 +93,15 @@ slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
+        /* A muted call was not entered. */
         if (FP_UNLIKELY(r->recording.any_muted) &&
-            is_muted(r, (fp_key)args[0]) &&
-            !fp_recorder_stands_in(r, (fp_key)args[0])) {
-            return Py_NewRef(r->state->disable);
+            !fp_recorder_stands_in(r, (fp_key)args[0]) &&
+            fp_keytab_is_muted(&r->keys, (fp_key)args[0])) {
+            return Py_NewRef(can_stop ? r->state->disable : Py_None);
         }
         fp_recorder_leave(r, (fp_key)args[0]);
     }
-    return over(self);
+    return can_stop ? over(self) : Py_NewRef(Py_None);
 }
 
 /* ---- C functions ---- */
@@ -273,41 +238,45 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
 static PyObject *
 on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
+    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 0))) {
         Py_RETURN_NONE;
     }
-    return slow_start(self, args, nargsf, kw);
+    return slow_enter(self, args, nargsf, 0);
 }
 
 static PyObject *
 on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
+    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 1))) {
         Py_RETURN_NONE;
     }
-    return slow_resume(self, args, nargsf, kw);
+    return slow_enter(self, args, nargsf, 1);
 }
 
 static PyObject *
 on_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
+    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_leave(t, (fp_key)args[0]))) {
         Py_RETURN_NONE;
     }
-    return slow_leave(self, args, nargsf, kw);
+    return slow_leave(self, args, nargsf, 0);
 }
 
 static PyObject *
 on_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
+    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_leave(t, (fp_key)args[0]))) {
         Py_RETURN_NONE;
     }
-    return slow_return(self, args, nargsf, kw);
+    return slow_leave(self, args, nargsf, 1);
 }
 
 /* Like key_of, for the most common callables; 0: take the full path. */

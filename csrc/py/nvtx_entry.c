@@ -1,6 +1,5 @@
 /* nvtx_entry: the functions that NVTX calls, and their registration. */
 #include "py/nvtx_in.h"
-#include "py/nvtx_ranges.h"
 
 typedef fp_nvtx_name *domain_handle;
 
@@ -31,12 +30,6 @@ domain_range_push_ex(domain_handle domain, const fp_nvtx_event *event)
 {
     char buffer[FP_NVTX_MAX_TEXT + 1];
     return fp_nvtx_in_push(domain, message_of(event, buffer));
-}
-
-static int
-domain_range_pop(domain_handle domain)
-{
-    return fp_nvtx_in_pop(domain);
 }
 
 static int
@@ -95,12 +88,6 @@ range_start_w(const wchar_t *wide)
 }
 
 static void
-range_end(uint64_t number)
-{
-    fp_nvtx_in_end(number);
-}
-
-static void
 domain_range_end(domain_handle domain, uint64_t number)
 {
     (void)domain;
@@ -148,7 +135,7 @@ static const struct {
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_EX, range_start_ex),
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_A, range_start_a),
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_W, range_start_w),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_END, range_end),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_END, fp_nvtx_in_end),
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_EX, range_push_ex),
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, range_push_a),
     ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_W, range_push_w),
@@ -156,7 +143,7 @@ static const struct {
     ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_START_EX, domain_range_start_ex),
     ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_END, domain_range_end),
     ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX, domain_range_push_ex),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, domain_range_pop),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, fp_nvtx_in_pop),
     ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_A,
           domain_register_string_a),
     ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_W,

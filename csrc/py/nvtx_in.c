@@ -1,7 +1,6 @@
 #include "py/nvtx_in.h"
 
 #include "py/guard.h"
-#include "py/nvtx_ranges.h"
 #include "py/nvtx_thread.h"
 #include "py/section_type.h"
 #include "py/threads.h"

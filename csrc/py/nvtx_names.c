@@ -99,26 +99,13 @@ fp_nvtx_name_of(fp_nvtx_kind kind, const fp_nvtx_name *domain,
 static size_t
 encode(char *out, uint32_t c)
 {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
+    static const uint8_t lead[] = {0, 0xC0, 0xE0, 0xF0};
+    size_t more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    out[0] = (char)(lead[more] | c >> 6 * more);
+    for (size_t i = 1; i <= more; i++) {
+        out[i] = (char)(0x80 | (c >> 6 * (more - i) & 0x3F));
     }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3F));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xE0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (c & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (c & 0x3F));
-    return 4;
+    return more + 1;
 }
 
 void

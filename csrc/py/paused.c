@@ -2,7 +2,6 @@
 
 #include "py/guard.h"
 #include "py/mode.h"
-#include "py/nodes.h"
 #include "py/threads.h"
 
 #include "core/path.h"
@@ -79,12 +78,6 @@ frames_reverse(frames *f)
 
 /* ---- rebuilding the path ---- */
 
-static int64_t
-now_of(const fp_recorder *r, const fp_thread *t)
-{
-    return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
-}
-
 /* Index in [f] of the outermost function that belongs on the path. */
 static uint32_t
 first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
@@ -111,7 +104,7 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
 void
 fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
 {
-    fp_thread_unpark(t, now_of(r, t));
+    fp_thread_unpark(t, fp_recorder_now_of(r, t));
     if (t->stale || t->unseen != 0) {
         frames f;
         frames_take(&f, r, started, t->stale ? UINT32_MAX : t->unseen);
@@ -145,7 +138,7 @@ expect_callers(void *arg)
         t->before = UINT32_MAX;
         if (r->config.callers && r->config.timer == NULL) {
             t->stale = 1;
-            fp_thread_park(t, now_of(r, t));
+            fp_thread_park(t, fp_recorder_now_of(r, t));
         }
     }
 }
@@ -189,7 +182,7 @@ park_all(void *arg)
             t->stale = 1;
             t->before = t == b->own ? t->before : UINT32_MAX;
         }
-        fp_thread_park(t, now_of(r, t));
+        fp_thread_park(t, fp_recorder_now_of(r, t));
         fp_recorder_trace(r, t, t->last);
     }
     if (pauses) {
@@ -204,7 +197,7 @@ fp_paused_begin(fp_recorder *r, int blind, int pauses)
 {
     fp_thread *own = fp_recorder_own_thread(r);
     if (blind && own != NULL && !own->stale) {
-        fp_thread_unpark(own, now_of(r, own));
+        fp_thread_unpark(own, fp_recorder_now_of(r, own));
         count_before(r, own);
     }
     fp_world_stopped(park_all, &(beginning){r, own, blind, pauses});
@@ -220,7 +213,7 @@ paused_thread(fp_recorder *r)
     }
     fp_thread *t = fp_recorder_make_own_thread(r);
     if (t != NULL) {
-        fp_thread_park(t, now_of(r, t));
+        fp_thread_park(t, fp_recorder_now_of(r, t));
     }
     fp_tls *own = fp_tls_own();
     if (own != NULL && r->paused_epoch != FP_EPOCH_OFF) {
@@ -270,7 +263,7 @@ paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
         t->unseen -= python;
     }
     else if (python || is_innermost(t, key)) {
-        int64_t now = now_of(r, t);
+        int64_t now = fp_recorder_now_of(r, t);
         fp_thread_unpark(t, now);
         fp_thread_leave(t, key, now);
         fp_thread_park(t, now);
@@ -312,7 +305,7 @@ fp_paused_unpark(fp_recorder *r, fp_thread *t, int find)
         fp_paused_catch_up(r, t, 0);
         t->stale = blind && r->unhooked;
     }
-    fp_thread_unpark(t, now_of(r, t)); /* if it is still parked */
+    fp_thread_unpark(t, fp_recorder_now_of(r, t)); /* if it is still parked */
 }
 
 void

@@ -52,6 +52,14 @@ fp_recorder_stands_in(fp_recorder *r, fp_key key)
     return t != NULL && t->cur->key == key;
 }
 
+/* The time for a change of [t] that no event causes.  An external timer is
+ * Python code: its last reading is used instead. */
+static inline int64_t
+fp_recorder_now_of(const fp_recorder *r, const fp_thread *t)
+{
+    return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
+}
+
 /* Recording begins.  If the calls that are already open are wanted as callers,
  * each thread's first event puts them on its path. */
 void

@@ -10,6 +10,9 @@
 
 #include "py/recorder.h"
 
+int
+fp_recorder_add_type(PyObject *module, fp_state *st);
+
 extern PyMethodDef fp_recorder_methods[];
 
 /* The first methods of the table are quiet: see fp_quiet. */

@@ -7,8 +7,8 @@
 #include "py/section_type.h"
 #include "py/switches.h"
 #include "py/threads.h"
-#include "py/unprofiled.h"
 
+#include "core/steps_pairs.h"
 #include "core/steps_split.h"
 #include "core/thread_steps.h"
 
@@ -96,16 +96,24 @@ fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step)
     Py_RETURN_NONE;
 }
 
+/* Setting or removing the hook affects the next [settles_ns] nanoseconds, so
+ * the steps that fit in that time are added and left out. */
 PyObject *
 fp_recorder_unprofiled_length_method(PyObject *self, PyObject *settles_ns)
 {
     FP_GUARD();
+    fp_recorder *r = fp_recorder_cast(self);
     long long ns = PyLong_AsLongLong(settles_ns);
     if (PyErr_Occurred()) {
         return NULL;
     }
-    return PyLong_FromUnsignedLong(
-        fp_recorder_unprofiled_length(fp_recorder_cast(self), ns));
+    uint32_t settle = 1;
+    if (r->stepper != NULL && r->stepper->steps != NULL) {
+        double ticks = (double)ns / fp_clock_ns_per_tick(&r->clock);
+        settle = fp_pairs_settle(r->stepper->steps, (int64_t)ticks);
+    }
+    r->recording.unprofiled_settle = settle;
+    return PyLong_FromUnsignedLong(fp_pairs_length(settle));
 }
 
 PyObject *
@@ -113,20 +121,44 @@ fp_recorder_begin_unprofiled_method(PyObject *self,
                                     PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
-    return PyBool_FromLong(
-        fp_recorder_begin_unprofiled(fp_recorder_cast(self)));
+    fp_recorder *r = fp_recorder_cast(self);
+    const fp_thread *t = r->stepper;
+    if (t == NULL || !t->steps->unprofiled || !r->functions_on || r->paused ||
+        r->recording.phases.now != FP_RUN_UNPROFILED) {
+        Py_RETURN_FALSE;
+    }
+    fp_recorder_pause(r, 1);
+    r->hook_lent = r->unhooked;
+    return PyBool_FromLong(r->unhooked);
 }
 
+/* [valid]: see fp_thread_end_unprofiled. */
 PyObject *
 fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid)
 {
     FP_GUARD();
+    fp_recorder *r = fp_recorder_cast(self);
     int is_valid = PyObject_IsTrue(valid);
-    if (is_valid < 0 ||
-        fp_recorder_end_unprofiled(fp_recorder_cast(self), is_valid) < 0) {
+    if (is_valid < 0) {
         return NULL;
     }
-    Py_RETURN_NONE;
+    fp_thread *t = r->stepper;
+    int rc = 0;
+    /* Otherwise the block was only planned, and we must not set the hook. */
+    if (r->hook_lent) {
+        r->hook_lent = 0;
+        rc = fp_recorder_rehook(r);
+        fp_recorder_resume(r);
+    }
+    if (t != NULL && t->steps->unprofiled && t == fp_recorder_own_thread(r)) {
+        int64_t now = fp_clock_now(&r->clock);
+        fp_thread_end_unprofiled(t, is_valid && rc == 0, now);
+        if (r->recording.phases.now == FP_RUN_UNPROFILED) {
+            fp_recorder_set_phase_at(r, FP_RUN_STEPS, 1, now);
+        }
+        t->split->signals = t->split->signals_before = fp_recorder_signals(r);
+    }
+    return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyObject *

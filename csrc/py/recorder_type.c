@@ -1,9 +1,7 @@
 /* The Recorder type: its life cycle, arguments and attributes. */
-#include "py/recorder_type.h"
-
-#include "py/guard.h"
 #include "py/recorder_methods.h"
 
+#include "py/guard.h"
 #include "py/hooks.h"
 #include "py/mode.h"
 #include "py/recorder_reset.h"
@@ -59,27 +57,24 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)r;
 }
 
+static const char *const backend_names[] = {"auto", "setprofile",
+                                            "monitoring"};
+
 static int
 backend_of(const char *name, fp_backend *backend)
 {
-    if (strcmp(name, "auto") == 0) {
-        *backend = FP_BACKEND_NONE;
+    for (int i = FP_BACKEND_NONE; i <= FP_BACKEND_MONITORING; i++) {
+        if (strcmp(name, backend_names[i]) == 0 &&
+            (FP_HAVE_MONITORING || i != FP_BACKEND_MONITORING)) {
+            *backend = (fp_backend)i;
+            return 0;
+        }
     }
-    else if (strcmp(name, "setprofile") == 0) {
-        *backend = FP_BACKEND_SETPROFILE;
-    }
-    else if (strcmp(name, "monitoring") == 0 && FP_HAVE_MONITORING) {
-        *backend = FP_BACKEND_MONITORING;
-    }
-    else {
-        PyErr_Format(PyExc_ValueError,
-                     "backend is '%s': use \"auto\", \"setprofile\"%s", name,
-                     FP_HAVE_MONITORING
-                         ? " or \"monitoring\""
-                         : "; \"monitoring\" needs Python 3.12");
-        return -1;
-    }
-    return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "backend is '%s': use \"auto\", \"setprofile\"%s", name,
+                 FP_HAVE_MONITORING ? " or \"monitoring\""
+                                    : "; \"monitoring\" needs Python 3.12");
+    return -1;
 }
 
 /* Placeholder clock: the core never reads an external timer, the hooks do. */
@@ -263,40 +258,16 @@ recorder_dealloc(PyObject *self)
 /* ---- attributes ---- */
 
 static PyObject *
-get_active(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyBool_FromLong(fp_recorder_cast(self)->functions_on);
-}
-
-static PyObject *
-get_recording(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyBool_FromLong(fp_recorder_cast(self)->sections_on);
-}
-
-static PyObject *
 get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
-    static const char *const names[] = {NULL, "setprofile", "monitoring"};
-    return Py_BuildValue("z", names[fp_recorder_cast(self)->hooks.backend]);
-}
-
-static PyObject *
-get_displaced(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyBool_FromLong(fp_recorder_cast(self)->recording.displaced);
+    fp_backend backend = fp_recorder_cast(self)->hooks.backend;
+    return Py_BuildValue("z", backend ? backend_names[backend] : NULL);
 }
 
 static PyObject *
 get_external(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(fp_recorder_cast(self)->config.timer != NULL);
-}
-
-static PyObject *
-get_subcalls(PyObject *self, void *Py_UNUSED(closure))
-{
-    return PyBool_FromLong(fp_recorder_cast(self)->config.subcalls);
 }
 
 static PyObject *
@@ -324,15 +295,10 @@ set_sync(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef recorder_getset[] = {
-    {"active", get_active, NULL, "Is the function layer on?", NULL},
-    {"recording", get_recording, NULL, "Is the section layer on?", NULL},
     {"backend", get_backend, NULL,
      "\"setprofile\", \"monitoring\", or None before the first enable().",
      NULL},
-    {"displaced", get_displaced, NULL,
-     "Did somebody take the hook away while it was ours?", NULL},
     {"external_timer", get_external, NULL, "Is there a timer argument?", NULL},
-    {"subcalls", get_subcalls, NULL, "Are callers wanted?", NULL},
     {"steps", get_steps, NULL, "Steps so far.", NULL},
     {"sync", get_sync, set_sync,
      "Do sections call the synchronize function unless they say otherwise?",
@@ -345,6 +311,14 @@ static PyGetSetDef recorder_getset[] = {
 static PyMemberDef recorder_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(fp_recorder, weakrefs),
      READONLY, NULL},
+    {"active", T_BOOL, offsetof(fp_recorder, functions_on), READONLY,
+     "Is the function layer on?"},
+    {"recording", T_BOOL, offsetof(fp_recorder, sections_on), READONLY,
+     "Is the section layer on?"},
+    {"displaced", T_BOOL, offsetof(fp_recorder, recording.displaced), READONLY,
+     "Did somebody take the hook away while it was ours?"},
+    {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
+     "Are callers wanted?"},
     {"budget_visits", T_ULONGLONG,
      offsetof(fp_recorder, recording.budget.visits), READONLY,
      "Contexts and functions that max_overhead has looked at."},

@@ -18,8 +18,8 @@ may_begin(fp_recorder *r)
            fp_setprofile_is_home(r) && fp_recorder_here(r) != NULL;
 }
 
-PyObject *
-fp_rest_begin(fp_recorder *r, const char *file)
+static PyObject *
+begin(fp_recorder *r, const char *file)
 {
     if (!may_begin(r)) {
         return Py_NewRef(Py_None);
@@ -77,7 +77,7 @@ fp_recorder_rest_method(PyObject *self, PyObject *file)
 {
     FP_GUARD();
     const char *name = PyUnicode_AsUTF8(file);
-    return name == NULL ? NULL : fp_rest_begin(fp_recorder_cast(self), name);
+    return name == NULL ? NULL : begin(fp_recorder_cast(self), name);
 }
 
 PyObject *

@@ -10,18 +10,15 @@
 
 #include "py/recorder.h"
 
-/* The body of the module in [file] begins in this thread.  Returns a new
- * reference to a code object that represents it, or Py_None if the hook stays
- * and records it; NULL with an exception. */
-PyObject *
-fp_rest_begin(fp_recorder *r, const char *file);
-
 /* The body that [module] represents has ended; NULL: puts the hook back at
  * once.  When the hook is back, the path is rebuilt from the interpreter's
  * frames.  Keeps a live exception; does nothing in another thread. */
 void
 fp_rest_end(fp_recorder *r, PyObject *module);
 
+/* The body of the module in [file] begins in this thread.  Returns a new
+ * reference to a code object that represents it, or Py_None if the hook stays
+ * and records it; NULL with an exception. */
 PyObject *
 fp_recorder_rest_method(PyObject *self, PyObject *file);
 

@@ -3,7 +3,6 @@
 
 #include "py/guard.h"
 #include "py/paused.h"
-#include "py/section_sync.h"
 #include "py/threads.h"
 
 #include "core/path.h"

@@ -1,5 +1,5 @@
 /* section_methods: the functions behind the method table of section_type.c,
- * from section_enter.c, section_batches.c and section_names.c. */
+ * from section_enter.c, section_sync.c and section_names.c. */
 #ifndef FP_PY_SECTION_METHODS_H
 #define FP_PY_SECTION_METHODS_H
 
@@ -12,6 +12,11 @@ fp_section_open(fp_section_object *s);
 
 void
 fp_section_close(fp_section_object *s, unsigned flags);
+
+/* Calls torch.cuda.synchronize(), or the function that was set, if [s] or the
+ * recorder asks for it.  Never fails. */
+void
+fp_section_synchronize(fp_recorder *r, const fp_section_object *s);
 
 PyObject *
 fp_section_enter(PyObject *self, PyObject *ignored);

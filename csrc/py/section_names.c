@@ -161,17 +161,6 @@ fp_section_named(fp_state *st, PyObject *name)
     return section_for(st, name, -1);
 }
 
-/* Converts sync=None, True or False to -1, 1 or 0; -2 with an exception. */
-static int
-sync_of(PyObject *value)
-{
-    if (value == Py_None) {
-        return -1;
-    }
-    int truth = PyObject_IsTrue(value);
-    return truth < 0 ? -2 : truth;
-}
-
 /* The cache slot of a name, by its address: a literal is the same object each
  * time. */
 static fp_section_object **
@@ -233,6 +222,9 @@ fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                         "keyword");
         return NULL;
     }
-    int wanted = sync_of(sync);
-    return wanted == -2 ? NULL : section_for(st, name, wanted);
+    if (sync == Py_None) {
+        return section_for(st, name, -1);
+    }
+    int wanted = PyObject_IsTrue(sync);
+    return wanted < 0 ? NULL : section_for(st, name, wanted);
 }

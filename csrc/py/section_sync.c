@@ -1,4 +1,5 @@
-#include "py/section_sync.h"
+/* Synchronizes the GPU at the borders of sections. */
+#include "py/section_methods.h"
 
 /* Is this the thread that runs signal handlers and pending calls?  Clears
  * exceptions. */

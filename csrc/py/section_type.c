@@ -66,8 +66,7 @@ static PyMethodDef quiet_methods[] = {
     {"park", fp_section_park, METH_NOARGS,
      "park($self, /)\n--\n\n"
      "Close it without ending its sample, after leave_later(): resume() goes "
-     "on "
-     "with it, and what ends a section that lingers ends the sample."},
+     "on with it, and what ends a section that lingers ends the sample."},
     {"resume", fp_section_resume, METH_NOARGS,
      "resume($self, /)\n--\n\n"
      "Open it again after park(); whether there was something to go on with."},

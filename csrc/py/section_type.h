@@ -32,9 +32,4 @@ fp_section_end_lingering(fp_recorder *r);
 int
 fp_section_add_type(PyObject *module, fp_state *st);
 
-/* Calls PyIter_Next inside the section, for Recorder.next_batch. */
-PyObject *
-fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
-                      fp_section_object *section);
-
 #endif

@@ -2,7 +2,7 @@
 
 #include "py/guard.h"
 #include "py/events.h"
-#include "py/nodes.h"
+#include "py/threads.h"
 
 /* ---- generators: a call or a resume? ---- */
 
@@ -19,7 +19,8 @@ find_first_resume(fp_recorder *r, PyCodeObject *code)
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
-            if (op[i] == r->state->resume_opcode && op[i + 1] == 0) {
+            if (op[i] == r->state->opcodes[FP_OPCODE_RESUME] &&
+                op[i + 1] == 0) {
                 found = (int32_t)i;
                 break;
             }

@@ -16,7 +16,7 @@ struct fp_section_object;
 /* Number of entries; a power of two. */
 enum { FP_NEAR_SECTIONS = 64 };
 
-enum { FP_CALL_OPCODES = 4 };
+enum { FP_OPCODE_RESUME = 4, FP_OPCODES };
 
 /* The profiler's own methods.  Hooks do not record them: they run in the
  * middle of the measured code. */
@@ -48,10 +48,8 @@ typedef struct fp_state {
     /* started at import, for the longest baseline of its scale */
     fp_clock clock;
     uint64_t names_dropped; /* section names rejected because of the limit */
-    int resume_opcode;
-    /* opcodes; 0: none; see call_form.h */
-    unsigned char call_opcodes[FP_CALL_OPCODES];
-    int forced_off; /* FASTPROF=0: starting does nothing */
+    unsigned char opcodes[FP_OPCODES]; /* 0: none; see call_form.c */
+    int forced_off;                    /* FASTPROF=0: starting does nothing */
     const struct fp_layer *const *layers; /* ends with NULL */
     fp_quiet quiet[2];
     uint8_t nvtx_out; /* sections are exported as NVTX ranges */
@@ -64,6 +62,15 @@ typedef struct fp_state {
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;
+
+/* Frees an object of a heap type that owns nothing. */
+static inline void
+fp_plain_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
 
 /* The module's state; NULL without an exception if [module] is another
  * module. */

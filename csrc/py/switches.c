@@ -13,14 +13,6 @@
 
 #include <time.h>
 
-static int64_t
-now_of(fp_recorder *r, const fp_thread *t)
-{
-    /* An external timer is Python code.  Closing calls at its last reading
-     * runs no Python code. */
-    return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
-}
-
 static void
 account_start(fp_recorder *r)
 {
@@ -126,8 +118,8 @@ drop_calls(void *arg)
         t->stale = 0;
         t->refound = 0;
         if (t->last != INT64_MIN) {
-            fp_thread_unpark(t, now_of(r, t));
-            fp_thread_drop_functions(t, now_of(r, t));
+            fp_thread_unpark(t, fp_recorder_now_of(r, t));
+            fp_thread_drop_functions(t, fp_recorder_now_of(r, t));
             fp_recorder_trace(r, t, t->last);
         }
     }
@@ -259,10 +251,10 @@ drop_sections(void *arg)
     }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         int parked = fp_thread_is_parked(t);
-        fp_thread_unpark(t, now_of(r, t));
-        fp_thread_drop_sections(t, now_of(r, t));
+        fp_thread_unpark(t, fp_recorder_now_of(r, t));
+        fp_thread_drop_sections(t, fp_recorder_now_of(r, t));
         if (parked) {
-            fp_thread_park(t, now_of(r, t));
+            fp_thread_park(t, fp_recorder_now_of(r, t));
         }
     }
     FP_WRITE(r->section_epoch, FP_EPOCH_OFF);

@@ -23,12 +23,11 @@ thread_ended(void *arg)
     fp_life_release(life);
 }
 
-int
+void
 fp_life_init(fp_state *st)
 {
     st->have_thread_key =
         pthread_key_create(&st->thread_key, thread_ended) == 0;
-    return st->have_thread_key ? 0 : -1;
 }
 
 fp_life *

@@ -12,9 +12,8 @@
 
 typedef struct fp_life fp_life;
 
-/* Returns 0, or -1 if no pthread key is available; all threads then count as
- * alive. */
-int
+/* If no pthread key is available, all threads count as alive. */
+void
 fp_life_init(fp_state *st);
 
 /* The calling thread's record with one reference for the caller; NULL: no

@@ -1,10 +1,12 @@
 #include "py/threads.h"
 
+#include "py/call_form.h"
 #include "py/guard.h"
 #include "py/mode.h"
 #include "py/thread_life.h"
 
 #include "core/path_rebuild.h"
+#include "core/steps_split.h"
 #include "core/thread_sections.h"
 
 enum { FIRST_SWEEP = 32 };
@@ -41,11 +43,65 @@ fp_recorder_thread_numbered(const fp_recorder *r, uint64_t serial)
     return t;
 }
 
+static void
+free_thread(void *thread)
+{
+    fp_thread *t = thread;
+    fp_life_release(t->user);
+    fp_thread_destroy(t);
+}
+
+/* Joins the record of an ended thread. */
+static void
+join(fp_recorder *r, fp_thread *t)
+{
+    uint32_t nodes = t->tree.count;
+    uint32_t *became = fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became));
+    FP_LAYERS(r, thread_ended, r, t);
+    fp_thread_merge(r->ended, t, became);
+    if (became != NULL) {
+        FP_LAYERS(r, renamed, r, t, r->ended, became);
+        fp_alloc_give(&r->alloc, became, nodes, sizeof(*became));
+    }
+}
+
+/* Joins the records of ended threads into `ended` and frees them. */
+static void
+sweep(fp_recorder *r)
+{
+    fp_thread **link = &r->threads;
+    while (*link != NULL) {
+        fp_thread *t = *link;
+        /* The training thread's record stays: steps of two threads cannot be
+         * joined. */
+        int go = fp_life_ended(t->user) && t != r->stepper;
+        if (go && r->ended == NULL) {
+            r->ended = fp_thread_create(&r->alloc, r->config.limits, t->last);
+            if (r->ended != NULL) {
+                r->ended->serial = FP_ENDED_SERIAL;
+            }
+        }
+        if (!go || r->ended == NULL) {
+            link = &t->next;
+            continue;
+        }
+        join(r, t);
+        if (r->recording.budget.stage == FP_BUDGET_COUNTING) {
+            /* the look would count the joined nodes twice */
+            r->recording.budget.stage = FP_BUDGET_IDLE;
+        }
+        *link = t->next;
+        fp_guard_retire(free_thread, t);
+        r->thread_count--;
+        r->recording.ended_threads++;
+    }
+}
+
 static fp_thread *
 create_own(fp_recorder *r)
 {
     if (r->thread_count >= r->sweep_at && !r->exporting) {
-        fp_recorder_sweep(r);
+        sweep(r);
         r->sweep_at = r->thread_count * 2 + FIRST_SWEEP;
     }
     /* No reading of an external timer here: cProfile reads it once per
@@ -113,14 +169,6 @@ fp_recorder_section_thread_slow(fp_recorder *r)
     return t;
 }
 
-static void
-free_thread(void *thread)
-{
-    fp_thread *t = thread;
-    fp_life_release(t->user);
-    fp_thread_destroy(t);
-}
-
 typedef struct hidden {
     fp_recorder *r;
     fp_keytab *keys;
@@ -177,49 +225,49 @@ fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
     return h.refused ? -1 : 0;
 }
 
-/* Joins the record of an ended thread. */
-static void
-join(fp_recorder *r, fp_thread *t)
+/* ---- nodes ---- */
+
+/* NULL: out of memory. */
+static const fp_keyent *
+keep_key(fp_recorder *r, fp_key key, PyObject *object)
 {
-    uint32_t nodes = t->tree.count;
-    uint32_t *became = fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became));
-    FP_LAYERS(r, thread_ended, r, t);
-    fp_thread_merge(r->ended, t, became);
-    if (became != NULL) {
-        FP_LAYERS(r, renamed, r, t, r->ended, became);
-        fp_alloc_give(&r->alloc, became, nodes, sizeof(*became));
+    fp_keyent *known = fp_keytab_find(&r->keys, key);
+    if (known != NULL || fp_keytab_add(&r->keys, key, object) != FP_OK) {
+        return known;
     }
+    fp_call_form form = r->hooks.backend == FP_BACKEND_MONITORING
+                            ? fp_called_how(r->state, key, object)
+                            : FP_FORM_SHORT;
+    known = fp_keytab_find(&r->keys, key);
+    if (known != NULL) {
+        known->form = (uint8_t)form;
+    }
+    return known;
 }
 
-void
-fp_recorder_sweep(fp_recorder *r)
+fp_node *
+fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
 {
-    fp_thread **link = &r->threads;
-    while (*link != NULL) {
-        fp_thread *t = *link;
-        /* The training thread's record stays: steps of two threads cannot be
-         * joined. */
-        int go = fp_life_ended(t->user) && t != r->stepper;
-        if (go && r->ended == NULL) {
-            r->ended = fp_thread_create(&r->alloc, r->config.limits, t->last);
-            if (r->ended != NULL) {
-                r->ended->serial = FP_ENDED_SERIAL;
-            }
-        }
-        if (!go || r->ended == NULL) {
-            link = &t->next;
-            continue;
-        }
-        join(r, t);
-        if (r->recording.budget.stage == FP_BUDGET_COUNTING) {
-            /* the look would count the joined nodes twice */
-            r->recording.budget.stage = FP_BUDGET_IDLE;
-        }
-        *link = t->next;
-        fp_guard_retire(free_thread, t);
-        r->thread_count--;
-        r->recording.ended_threads++;
+    fp_node *n = fp_thread_find(t, key);
+    if (n != NULL) {
+        return n;
     }
+    if (t->tree.count >= (uint64_t)t->limits.max_nodes * 2) {
+        /* the tree is full, so the key is not kept */
+        return fp_thread_add(t, key);
+    }
+    /* Take the reference first: a node must never have a dangling key. */
+    const fp_keyent *e = keep_key(r, key, object);
+    if (e == NULL) {
+        t->counters.dropped++;
+        return NULL;
+    }
+    n = fp_thread_add(t, key);
+    n->flags |= e->chosen ? FP_NODE_MUTED : 0;
+    if (e->wait != FP_KIND_NONE) {
+        fp_thread_list_wait(t, n, (fp_kind)e->wait);
+    }
+    return n;
 }
 
 /* ---- paths ---- */

@@ -37,12 +37,10 @@ fp_recorder_section_thread(fp_recorder *r)
 int
 fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys, fp_keytab *sites);
 
-/* Serial number of the joined record of ended threads. */
-#define FP_ENDED_SERIAL 0x7FFFFFFF
-
-/* Joins the records of ended threads into `ended` and frees them. */
-void
-fp_recorder_sweep(fp_recorder *r);
+/* The node for [key] below the current node of [t], created if needed.  NULL:
+ * no memory for the key (counted). */
+fp_node *
+fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object);
 
 /* [t] ends section [id], which is not open in it.  Counts a stray exit, or a
  * wrong thread if another thread has opened the section. */
