@@ -62,24 +62,39 @@ over(PyObject *self)
 }
 
 static FP_COLD PyObject *
-slow_enter(PyObject *self, PyObject *const *args, size_t nargsf, int resume)
+slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
+    (void)kw;
     fp_thread *t = known_thread(self, nargsf, 2);
-    if (t != NULL && fp_known_enter(t, (fp_key)args[0], resume)) {
+    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 0)) {
         Py_RETURN_NONE;
     }
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
-        /* Never for a resume: budget.c mutes no generator. */
         if (FP_UNLIKELY(r->recording.any_muted) &&
             is_muted(r, (fp_key)args[0])) {
             return Py_NewRef(r->state->disable);
         }
-        fp_recorder_enter(r, (fp_key)args[0], args[0], resume);
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
     }
-    /* PY_THROW cannot be switched off. */
-    return resume ? Py_NewRef(Py_None) : over(self);
+    return over(self);
+}
+
+static FP_COLD PyObject *
+slow_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_thread *t = known_thread(self, nargsf, 2);
+    if (t != NULL && fp_known_enter(t, (fp_key)args[0], 1)) {
+        Py_RETURN_NONE;
+    }
+    FP_GUARD();
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 1);
+    }
+    Py_RETURN_NONE;
 }
 
 /* [can_stop]: the event can be switched off at its place; PY_UNWIND cannot. */
@@ -238,23 +253,21 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
 static PyObject *
 on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
-    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 0))) {
         Py_RETURN_NONE;
     }
-    return slow_enter(self, args, nargsf, 0);
+    return slow_start(self, args, nargsf, kw);
 }
 
 static PyObject *
 on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
-    (void)kw;
     fp_thread *t = plain_thread(self, nargsf, 2);
     if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 1))) {
         Py_RETURN_NONE;
     }
-    return slow_enter(self, args, nargsf, 1);
+    return slow_resume(self, args, nargsf, kw);
 }
 
 static PyObject *
