@@ -15,10 +15,10 @@ fp_step_waits_fini(fp_step_waits *w, const fp_alloc *a)
 }
 
 void
-fp_step_waits_put(fp_step_waits *w, uint64_t number, int64_t ns)
+fp_step_waits_put(fp_step_waits *w, const fp_step_wait *step)
 {
     if (w->row != NULL) {
-        w->row[w->count++ % FP_STEPS_RECENT] = (fp_step_wait){number, ns};
+        w->row[w->count++ % FP_STEPS_RECENT] = *step;
     }
 }
 
@@ -32,7 +32,7 @@ fp_step_waits_last(const fp_step_waits *w)
 
 void
 fp_step_waits_read(const fp_step_waits *w, const int64_t *number, int64_t *ns,
-                   uint32_t count)
+                   int64_t *compute_ns, uint32_t count)
 {
     uint64_t oldest =
         w->count < FP_STEPS_RECENT ? 0 : w->count - FP_STEPS_RECENT;
@@ -46,8 +46,10 @@ fp_step_waits_read(const fp_step_waits *w, const int64_t *number, int64_t *ns,
             return;
         }
         const fp_step_wait *r = &w->row[(at - 1) % FP_STEPS_RECENT];
-        if (r->number == (uint64_t)number[i] && r->ns > ns[i]) {
-            ns[i] = r->ns;
+        if (r->number == (uint64_t)number[i]) {
+            ns[i] = r->ns > ns[i] ? r->ns : ns[i];
+            compute_ns[i] =
+                r->compute_ns > compute_ns[i] ? r->compute_ns : compute_ns[i];
         }
     }
 }

@@ -1,5 +1,5 @@
-/* step_waits: how long a device waited for other ranks in each of the last
- * measured steps.  A ring, allocated when the device first runs a collective.
+/* step_waits: how long a device waited for other ranks, and computed, in each
+ * of the last measured steps.  A ring, allocated when the device first runs a collective.
  * One thread at a time. */
 #ifndef FP_GPU_STEP_WAITS_H
 #define FP_GPU_STEP_WAITS_H
@@ -10,6 +10,7 @@
 typedef struct fp_step_wait {
     uint64_t number; /* of the step in the run, from 0 */
     int64_t ns;
+    int64_t compute_ns;
 } fp_step_wait;
 
 typedef struct fp_step_waits {
@@ -26,16 +27,16 @@ fp_step_waits_fini(fp_step_waits *w, const fp_alloc *a);
 
 /* Puts a step with a larger number than the last one; ignored before begin. */
 void
-fp_step_waits_put(fp_step_waits *w, uint64_t number, int64_t ns);
+fp_step_waits_put(fp_step_waits *w, const fp_step_wait *step);
 
 /* Number of the last step put; -1: none. */
 int64_t
 fp_step_waits_last(const fp_step_waits *w);
 
-/* Reads [count] steps with ascending numbers into [ns]; raises ns[i] to the
- * wait in step number[i] if that is known and larger. */
+/* Reads [count] steps with ascending numbers; raises ns[i] and compute_ns[i] to
+ * the times of step number[i] if these are known and larger. */
 void
 fp_step_waits_read(const fp_step_waits *w, const int64_t *number, int64_t *ns,
-                   uint32_t count);
+                   int64_t *compute_ns, uint32_t count);
 
 #endif

@@ -154,7 +154,9 @@ apply_event(fp_timeline *t, const fp_host_event *e)
     if (e->measured) {
         add_sums(&t->steps, &t->step_so_far);
         t->step_count++;
-        fp_step_waits_put(&t->waits, e->number, t->step_so_far.waiting_ns);
+        fp_step_waits_put(
+            &t->waits, (&(fp_step_wait){e->number, t->step_so_far.waiting_ns,
+                                        t->step_so_far.compute_ns}));
     }
     t->step_so_far = (fp_timeline_sums){0};
 }

@@ -11,6 +11,8 @@
 
 #include "core/steps_split.h"
 
+#include <string.h>
+
 /* Larger trees are not read: the training thread would wait for more than a
  * fiftieth of a second. */
 enum { MOST_NODES = 50000 };
@@ -94,27 +96,35 @@ phase_times(const fp_export *x)
     return list;
 }
 
-/* Puts the waits for other ranks that the GPU shows, in the steps of the column
- * "number" (-1: unknown, or not known yet), and the last known step. */
-static void
-put_gpu_waits(const fp_export *x, PyObject **d, uint32_t rows)
+/* A column of [rows] unknown times (-1); *ns becomes its content. */
+static PyObject *
+unknown_times(uint32_t rows, int64_t **ns)
 {
     PyObject *bytes =
         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * sizeof(int64_t)));
+    if (bytes != NULL) {
+        *ns = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
+        memset(*ns, 0xff, rows * sizeof(int64_t));
+    }
+    return bytes;
+}
+
+/* Puts the times of the GPU in the steps of the column "number" (-1: unknown,
+ * or not known yet), and the last known step. */
+static void
+put_gpu_waits(const fp_export *x, PyObject **d, uint32_t rows)
+{
+    int64_t *ns, *compute_ns, last = -1;
     PyObject *numbers = *d == NULL ? NULL : PyDict_GetItemString(*d, "number");
-    if (bytes == NULL || numbers == NULL) {
-        Py_XDECREF(bytes);
-        Py_CLEAR(*d);
-        return;
+    PyObject *waits = unknown_times(rows, &ns);
+    PyObject *compute = unknown_times(rows, &compute_ns);
+    if (numbers != NULL && waits != NULL && compute != NULL) {
+        last = fp_gpu_layer_waits(
+            x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers),
+            ns, compute_ns, rows);
     }
-    int64_t *ns = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
-    for (uint32_t i = 0; i < rows; i++) {
-        ns[i] = -1;
-    }
-    int64_t last = fp_gpu_layer_waits(
-        x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers), ns,
-        rows);
-    fp_export_put(d, "gpu_wait_ns", bytes);
+    fp_export_put(d, "gpu_wait_ns", waits);
+    fp_export_put(d, "gpu_compute_ns", compute);
     fp_export_put(d, "gpu_last", PyLong_FromLongLong(last));
 }
 

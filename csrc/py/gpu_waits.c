@@ -7,7 +7,7 @@ int
 fp_gpu_layer_is_busy(const fp_recorder *r)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (g == NULL || !fp_gpu_layer_owns(r)) {
+    if (g == NULL || fp_gpu_owner != r) {
         return -1;
     }
     int busy = -1;
@@ -25,10 +25,10 @@ fp_gpu_layer_is_busy(const fp_recorder *r)
 
 int64_t
 fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
-                   uint32_t count)
+                   int64_t *compute_ns, uint32_t count)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (g == NULL || !fp_gpu_layer_owns(r)) {
+    if (g == NULL || fp_gpu_owner != r) {
         return -1;
     }
     int64_t last = -1;
@@ -36,7 +36,7 @@ fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
     const fp_ledger *l = &g->ledger;
     for (uint32_t i = 0; g->has_ledger && i < l->timelines; i++) {
         const fp_step_waits *w = &l->timeline[i].waits;
-        fp_step_waits_read(w, number, ns, count);
+        fp_step_waits_read(w, number, ns, compute_ns, count);
         int64_t known = fp_step_waits_last(w);
         last = known > last ? known : last;
     }

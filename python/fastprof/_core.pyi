@@ -137,10 +137,10 @@ class Recorder:
         """Measured steps from number ``first`` on, and where the thread that steps stands.
 
         ``number``, ``wall_ns``, ``cpu_ns``, ``cpu_wait_ns``, ``communication_ns``,
-        ``autograd_ns`` and ``gpu_wait_ns`` (the GPU ran collectives and computed nothing) are
-        int64 in bytes, a row per step, -1 where not known; ``gpu_last``: the last step whose
-        ``gpu_wait_ns`` is known, -1: no GPU has run collectives; ``gpu_busy``: the GPU has
-        unfinished work, None: not known; ``sections``
+        ``autograd_ns``, ``gpu_wait_ns`` (the GPU ran collectives and computed nothing) and
+        ``gpu_compute_ns`` are int64 in bytes, a row per step, -1 where not known; ``gpu_last``: the
+        last step whose ``gpu_wait_ns`` is known, -1: no GPU has run collectives; ``gpu_busy``: the
+        GPU has unfinished work, None: not known; ``sections``
         are [(name, bytes)]; ``waits`` are [(node, ns so far)] of what waits for other ranks;
         ``open`` are the names of the open sections; ``waiting``: the thread stands where it
         waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``phases_ns`` are

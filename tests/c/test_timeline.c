@@ -283,7 +283,11 @@ read_waits(const fp_timeline *t, int64_t first, int64_t *ns)
         number[i] = first + i;
         ns[i] = -1;
     }
-    fp_step_waits_read(&t->waits, number, ns, 4);
+    int64_t compute_ns[4] = {-1, -1, -1, -1};
+    fp_step_waits_read(&t->waits, number, ns, compute_ns, 4);
+    for (int i = 0; i < 4; i++) {
+        CHECK((compute_ns[i] < 0) == (ns[i] < 0));
+    }
 }
 
 FP_TEST(timeline_keeps_the_waits_for_other_ranks_in_each_step)
@@ -326,8 +330,10 @@ FP_TEST(timeline_keeps_the_waits_for_other_ranks_in_each_step)
     CHECK_INT(ns[2], 1);
     CHECK_INT(ns[3], 2);
     ns[0] = 500; /* another device of the rank waited longer */
-    fp_step_waits_read(&t.waits, (int64_t[]){8}, ns, 1);
+    int64_t compute_ns = -1;
+    fp_step_waits_read(&t.waits, (int64_t[]){8}, ns, &compute_ns, 1);
     CHECK_INT(ns[0], 500);
+    CHECK_INT(compute_ns, 0);
     fp_timeline_fini(&t);
     CHECK_UINT(memory.bytes, 0);
 }

@@ -127,6 +127,8 @@ def test_a_window_has_the_waits_on_the_gpu_step_by_step(fake_gpu: FakeGpu) -> No
             time.sleep(0.05)
         assert waits[1:] == [1_000_000, 2_000_000, 3_000_000], waits
         assert array("q", r.window(2)["gpu_wait_ns"]).tolist() == waits[2:]
+        computed = array("q", window["gpu_compute_ns"]).tolist()
+        assert computed[1:] == [2_000_000] * 3, computed
         assert window["gpu_busy"] is False
         fakegpu.launch("ncclDevKernel_AllReduce_Sum_f32", 10**15)  # waits for another rank
         while not r.window(0)["gpu_busy"]:

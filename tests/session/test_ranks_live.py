@@ -244,6 +244,7 @@ class Steps:
             "waiting": False, "phase": 0, "phases_ns": [0] * 9, "thread": 0,
             "measured": self.steps, "steps": self.steps, "gpu_busy": self.busy,
             "gpu_last": self.known - 1,
+            "gpu_compute_ns": ns(*(7_000_000 if i < self.known else -1 for i in rows)),
         }  # fmt: skip
 
     def node_times(self):
@@ -254,7 +255,7 @@ def test_steps_whose_waits_on_the_gpu_are_not_known_yet_are_published_later():
     recorder = Steps(64, 50, busy=True)
     recording = Recording(recorder, "job", 1, 2, "n0")
     window = recording.window()
-    assert window.gpu_busy is True
+    assert (window.gpu_busy, window.gpu_compute) == (True, 7000)
     at = window.columns.index("gpu_wait")
     assert (window.steps, window.size) == (64, 4)
     assert list(window.blocks) == list(range(0, 48, 4))

@@ -587,6 +587,25 @@ def test_a_rank_whose_gpu_waits_least_in_collectives_is_late(world, where):
     assert job.judge.job_now(job.now).late.signal == "gpu"
 
 
+def test_a_gpu_that_computes_longer_is_told_if_no_section_of_its_host_is_longer():
+    """The hosts wait for their GPUs in the same section, and equally long."""
+    job = on_gpus(Job(4, late=on(1, 9.0), where="forward"))
+    value = job.value
+
+    def of(rank, **more):
+        window = decode(value(rank, **more))
+        rows = {start: (*row[:6], row[0]) for start, row in window.blocks.items()}
+        computes = 44_000 if rank == 1 else 35_000
+        return encode(replace(window, sections=("forward",), blocks=rows, gpu_compute=computes))
+
+    job.value = of
+    job.detail = lambda rank, request: encode_detail(RankDetail(JOB, rank, request.number, ()))
+    (line,) = job.run(6)
+    assert re.match(
+        r"Rank 1 \(host n1\) is late by [89]\.\d+ ms per step .*: GPU \+9\.00 ms; ", line
+    )
+
+
 def test_healthy_ranks_with_gpus_are_not_late_and_are_cleared():
     for seed in range(3):
         job = on_gpus(Job(4, noise=0.05, seed=seed))

@@ -132,7 +132,8 @@ def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun 
         rank=window.rank, world_size=window.world_size, host=window.host or None, path="",
         steps=len(numbers), skipped=0, step_ms=fmean(wall), p95_ms=None, cv=None,
         sections=tuple((name, fmean(of)) for name, of in sections.items()),
-        waits=tuple(waits.items()), gpu_utilization=None, gpu_compute_ms=None,
+        waits=tuple(waits.items()), gpu_utilization=None,
+        gpu_compute_ms=window.gpu_compute / 1000 if window.gpu_compute else None,
         gpu_communication_ms=None, gpu_waits=None, memory_bytes=None, memory_total_bytes=None,
         setup=(),
     )  # fmt: skip

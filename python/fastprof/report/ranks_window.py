@@ -51,7 +51,8 @@ class RankWindow:
     steps, in microseconds per step of the last windows.  ``works``: between steps, its training
     thread has moved since the last window.  ``cuda``: the program uses a GPU, so ranks may wait
     for each other where the host waits for the GPU.  ``gpu_busy``: its GPU has unfinished work;
-    None: unknown.
+    None: unknown.  ``gpu_compute`` is the time in which it computed, in microseconds per step
+    since the last window; 0: unknown.
     """
 
     job: str
@@ -75,6 +76,7 @@ class RankWindow:
     works: bool = False
     cuda: bool = False
     gpu_busy: bool | None = None
+    gpu_compute: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
                 "starts": starts, "times": list(zip(*rows, strict=True)),
                 "waiting": {name[:MAX_NAME]: us for name, us in window.waiting.items()},
                 "between": dict(window.between), "works": window.works, "cuda": window.cuda,
-                "gpu_busy": window.gpu_busy,
+                "gpu_busy": window.gpu_busy, "gpu_compute": window.gpu_compute,
             }
         )  # fmt: skip
         if len(data) <= max_bytes or not starts:
@@ -188,6 +190,7 @@ def decode(data: bytes) -> RankWindow:
         works=d.get("works") is True,
         cuda=d.get("cuda") is True,
         gpu_busy=busy if isinstance(busy, bool) else None,
+        gpu_compute=numbers_of([d.get("gpu_compute", 0)], 1)[0],
     )
 
 

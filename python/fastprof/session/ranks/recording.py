@@ -79,6 +79,7 @@ class Recording:
         self._position: object = None
         self._times = b""
         self._beat = 0
+        self._gpu_compute = 0
         #: The last step whose waits on the GPU were known, and since when.
         self._gpu_last, self._gpu_since = -1, 0.0
 
@@ -120,6 +121,7 @@ class Recording:
             works=self._has_moved(frame) and phase in BETWEEN,
             cuda=_uses_cuda(),
             gpu_busy=raw["gpu_busy"],
+            gpu_compute=self._gpu_compute,
         )
 
     def _has_moved(self, frame: FrameType | None) -> bool:
@@ -146,6 +148,8 @@ class Recording:
         if not numbers:
             return {}
         wall = times["wall"]
+        computed = array("q", raw["gpu_compute_ns"])[: len(numbers)]
+        self._gpu_compute = max(0, sum(computed) // len(computed) // 1000)
         # A pause of the step, as for validation, is in no step of the host.
         times["gpu_wait"] = array("q", map(min, times["gpu_wait"], wall))
         if not self._size:
