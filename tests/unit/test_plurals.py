@@ -29,7 +29,6 @@ _NEVER_ONE = frozenset({
     ("figures.py", "functions"), ("figures.py", "times"),
     ("notes.py", "measured steps"),  # more than are kept
     ("watch_sources.py", "ranks"),  # more than 128
-    ("ranks_hang.py", "others"),  # one is "the other"
     ("ranks_heat.py", "steps"),  # more than one: the line above tests that
     ("steps_chart.py", "steps"),  # more than one: the line above tests that
     ("remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more

@@ -54,7 +54,7 @@ class QuietRanks:
         where = "; ".join(f"{rank_named(r.window)} {_stands(r)}" for r in self.stand[:ASKED])
         more = self.quiet - self.waiting - min(len(self.stand), ASKED)
         where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
-        others = "the other waits" if self.waiting == 1 else f"{self.waiting} others wait"
+        others = "the other waits" if self.waiting == 1 else f"{plural(self.waiting, 'other')} wait"
         return f"{where}, and {others}."
 
     def _places_text(self, ranks: Sequence[HeardRank]) -> str:
