@@ -906,3 +906,13 @@ def test_several_files_of_one_checkpoint_count_once() -> None:
     save = Node(torch_py("torch/serialization.py", "save"), 3, MS // 10)
     made = replace(run(inside={"": [save]}), phases=phases)
     assert found(made)["checkpoint-often"].evidence[0] == "Saved every 10 steps, 251 ms each."
+
+
+@pytest.mark.parametrize("steps", [47, 94])  # 3 / 47 * 47 is less than 3
+def test_a_third_validation_counts_whatever_the_number_of_steps(steps: int) -> None:
+    phases = (
+        PhaseTime("steps", steps * 10**8, 1),
+        PhaseTime("validation", steps * 10**8, 3),
+    )
+    rule = found(replace(run(steps=steps), phases=phases))["validation-share"]
+    assert rule.evidence[0].startswith("It ran 3 times, ")

@@ -77,8 +77,9 @@ def validation_share(facts: Facts) -> Draft | None:
     How often the training needs it is not known, so nothing is promised.
     """
     need_steps(facts)
-    ms, times = facts.run_phase("validation")
-    total, times = ms * facts.report.steps.count, times * facts.report.steps.count
+    ms, entries = facts.run_phase("validation")
+    count = facts.report.steps.count
+    times = round(entries * count)
     if times < _REPEATED:
         return None
     share, limit = ms / (ms + facts.span_ms), LIMITS["validation-share"]
@@ -89,8 +90,8 @@ def validation_share(facts: Facts) -> Draft | None:
         title=f"Validation takes {percent(share)} of the training's time",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
-            (f"It ran {plural(times, 'time')}, {duration(total / times)} each; the steps between "
-            f"two take {duration(facts.span_ms * facts.report.steps.count / times)}."),
+            (f"It ran {plural(times, 'time')}, {duration(ms * count / times)} each; the steps "
+            f"between two take {duration(facts.span_ms * count / times)}."),
         ),
         fix=fixes("validation-share", facts.framework),
         ms=ms, promises=False, beside=True,
