@@ -1,6 +1,6 @@
 /* step_waits: how long a device waited for other ranks, and computed, in each
- * of the last measured steps.  A ring, allocated when the device first runs a collective.
- * One thread at a time. */
+ * of the last measured steps.  A ring, allocated when the device first runs a
+ * collective.  One thread at a time. */
 #ifndef FP_GPU_STEP_WAITS_H
 #define FP_GPU_STEP_WAITS_H
 

@@ -215,6 +215,7 @@ def share_draft(
     places: Mapping[str, float] | None = None,
     claims: Mapping[str, float] | None = None,
     beside: bool = False,
+    on_host: bool = False,
 ) -> Draft | None:
     """Return the draft of a rule about its time's share of the span, None if within the limit.
 
@@ -232,7 +233,13 @@ def share_draft(
         sections: the sections with this time.
         places: the time by outermost section, if the group does not give it.
         claims, beside: see :class:`Draft`.
+        on_host: the host's own work, of which at most the part beside an idle GPU can be saved; a
+            sentence behind the first one tells which part.
     """
+    if on_host:
+        value = facts.share(ms) if value is None else value
+        ms, stalled = while_idle(facts, ms)
+        evidence = (*evidence[:1], stalled, *evidence[1:])
     beside = beside and facts.per == "step"
     ms = ms if beside else min(ms, facts.span_ms)
     share = facts.share(ms) if value is None else value

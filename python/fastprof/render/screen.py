@@ -104,13 +104,13 @@ def _unmarked(report: Report) -> str:
     steps = report.steps
     if not report.has_tree:
         return ""
-    ended_by = report.meta.get("ended_by")
-    if not steps.count and ended_by:
-        return (
-            f"The program ended with {ascii_name(str(ended_by), 60)} before the end of its first "
-            "step, so no figure is per step."
-        )
     if not steps.count:
+        ended_by = report.meta.get("ended_by")
+        if ended_by:
+            return (
+                f"The program ended with {ascii_name(str(ended_by), 60)} before the end of its "
+                "first step, so no figure is per step."
+            )
         return (
             "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
             "keras' optimizers; in another loop call fastprof.step() at the end of each step."

@@ -346,18 +346,15 @@ def sampler_time(facts: Facts) -> Draft | None:
     use = facts.use("sampler")
     if not use.ms:
         return None
-    ms, stalled = while_idle(facts, use.ms)
     return share_draft(
-        facts, _OVERHEAD, ms,
+        facts, _OVERHEAD, use.ms,
         rule="sampler-time",
         title="Choosing the samples takes {share} of the step",
-        value=facts.share(use.ms),
         evidence=(
             f"Samplers and bucketing take {span_text(use.ms, facts)} in the training process.",
-            stalled,
             callers(facts, "sampler"),
         ),
-        group="sampler",
+        group="sampler", on_host=True,
     )  # fmt: skip
 
 

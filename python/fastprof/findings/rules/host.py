@@ -38,20 +38,16 @@ def logging_share(facts: Facts) -> Draft | None:
     if times < MIN_TIMES and _OVERHEAD.grade(facts.share(ms - facts.worst_ms)) is None:
         # The disk was busy once: logging less often would not help.
         return None
-    whole = ms
-    ms, stalled = while_idle(facts, ms)
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="logging-share",
         title="Logging takes {share} of the step",
-        value=facts.share(whole),
         evidence=(
-            (f"Logging, callbacks and writing files take {span_text(whole, facts)} in the training "
+            (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
             f"thread ({plural(use.calls, 'call')})."),
-            stalled,
             callers(facts, "logging"),
         ),
-        group="logging", sections=LOGGING,
+        group="logging", sections=LOGGING, on_host=True,
     )  # fmt: skip
 
 
@@ -115,20 +111,17 @@ def gc_pressure(facts: Facts) -> Draft | None:
         else f"Collections take {span_text(ms, facts)}."
     )
     asked = callers(facts, "gc")
-    saved, stalled = while_idle(facts, ms)
     return share_draft(
-        facts, LIMITS["gc-share"], saved,
+        facts, LIMITS["gc-share"], ms,
         rule="gc-pressure",
         title="Garbage collection takes {share} of the step",
-        value=facts.share(ms),
         evidence=(
             told,
-            stalled,
             f"{counted(use.calls)} gc.collect() per {facts.per}. {asked}" if asked else "",
             split_places(facts, "gc"),
         ),
         group="gc" if use.ms >= ms / 2 else None,
-        places=facts.split_by_section("gc"),
+        places=facts.split_by_section("gc"), on_host=True,
     )  # fmt: skip
 
 
@@ -159,18 +152,15 @@ def lock_contention(facts: Facts) -> Draft | None:
     )
     # A queue or a future that has nothing yet: nobody holds the lock.
     handed = use.shared.get("handover", 0.0) > acquired / 2 and acquired >= ms / 2
-    saved, stalled = while_idle(facts, ms)
     draft = share_draft(
-        facts, _OVERHEAD, saved,
+        facts, _OVERHEAD, ms,
         rule="lock-contention",
         title="The training thread waits for another thread {share} of the step" if handed
         else "The training thread waits for a lock {share} of the step",
-        value=facts.share(ms),
         fix=_HANDED if handed else (),
         evidence=(
             (f"It waits for {span_text(ms, facts)} in a queue, an event or a future." if handed
              else f"Waiting for locks takes {span_text(ms, facts)}."),
-            stalled,
             *(
                 f"At the `with lock:` of {c.text} it seems to wait for "
                 f"{span_text(c.own_ms, facts)}."
@@ -180,7 +170,7 @@ def lock_contention(facts: Facts) -> Draft | None:
             f"Other threads: {named}." if named else "",
         ),
         group="lock" if acquired >= ms / 2 else None,
-        places=_waits_by_section(facts, waited),
+        places=_waits_by_section(facts, waited), on_host=True,
     )  # fmt: skip
     return None if draft is None else replace(draft, promises=not handed)
 

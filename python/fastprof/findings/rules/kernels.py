@@ -14,7 +14,6 @@ from fastprof.findings.draft import (
     sentences,
     share_draft,
     span_text,
-    while_idle,
 )
 from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import BACKWARD, COMMUNICATION
@@ -190,18 +189,16 @@ def kernel_launch_overhead(facts: Facts) -> Draft | None:
         raise Abstain("operators on a device were not recorded")
     rows = [r for r in operators.rows if r.name in ("cudaLaunchKernel", "cudaLaunchKernelExC")]
     ms = sum(r.self_cpu_ms for r in rows) / operators.steps * shrink(facts, operators)
-    saved, stalled = while_idle(facts, ms)
     return share_draft(
-        facts, LIMITS["launch-share"], saved,
+        facts, LIMITS["launch-share"], ms,
         rule="kernel-launch-overhead",
         title="Launching kernels takes {share} of the step",
-        value=facts.share(ms),
         evidence=(
             (f"cudaLaunchKernel: {sum(r.calls for r in rows) / operators.steps:.0f} per step, "
             f"{span_text(ms, facts)}. Gradient checkpointing launches the kernels of forward "
             "twice."),
-            stalled,
         ),
+        on_host=True,
     )  # fmt: skip
 
 
@@ -251,8 +248,8 @@ def all_reduce_share(facts: Facts) -> Draft | None:
     if timeline is not None:
         ms, exposed = timeline.communication_ms, timeline.communication_ms - timeline.overlap_ms
         # The host may only launch it: its section is then shorter than the kernels that it starts.
-        rows = [s.gpu for s in facts.report.sections if s.gpu and s.name in BACKWARD]
-        kernels = sum(use.gpu_ns for use in rows) / 1e6 / max(1, facts.counted)
+        rows = [s.gpu_ms or 0.0 for s in facts.report.sections if s.name in BACKWARD]
+        kernels = sum(rows) / max(1, facts.counted)
         if kernels > backward:
             backward, what = kernels, "backward's kernels"
     else:

@@ -129,8 +129,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
         seen = f"aten::copy_, aten::to and their like take {span_text(ms, facts)}"
     else:
         raise Abstain("neither functions nor operators were recorded")
-    if facts.timeline is not None:  # else it waits for a busy GPU
-        ms = min(ms, facts.timeline.idle_ms)
+    ms, _ = while_idle(facts, ms)  # the rest may wait for a busy GPU
     alone = facts.has_functions and _copies_alone(facts) > ms / 2
     return share_draft(
         facts, LIMITS["copy-share"], ms,
@@ -227,19 +226,16 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
     use = facts.use("scaler")
     if not use.ms:
         return None
-    ms, stalled = while_idle(facts, use.ms)
     return share_draft(
-        facts, LIMITS["scaler-share"], ms,
+        facts, LIMITS["scaler-share"], use.ms,
         rule="mixed-precision-scaler",
         title="Scaling gradients for float16 takes {share} of the step",
-        value=facts.share(use.ms),
         evidence=(
             f"scaler.scale, unscale_ and update take {span_text(use.ms, facts)}.",
-            stalled,
             callers(facts, "scaler"),
         ),
         fix=_IN_UPDATE if facts.lacks_bfloat16 else (),
-        group="scaler",
+        group="scaler", on_host=True,
     )  # fmt: skip
 
 

@@ -78,7 +78,6 @@ class Models:
     """
 
     def __init__(self, *, knows_optimizers: bool = True) -> None:
-        self._knows_optimizers = knows_optimizers
         # Outermost modules that were called with gradients on, until :meth:`untrained` looks.
         self._graded: weakref.WeakSet[Any] | None = weakref.WeakSet() if knows_optimizers else None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()

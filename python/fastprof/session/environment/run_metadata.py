@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from fastprof.names import short_hash
 
@@ -50,7 +51,7 @@ def surroundings() -> Facts:
                 facts[name] = str(version)[:100]
         if hasattr(os, "sched_getaffinity"):
             facts["cpus"] = len(os.sched_getaffinity(0))
-        facts.update(machine())
+        facts.update(_this_machine())
         limit = cpu_limit()
         if limit is not None:
             facts["cpu_limit"] = limit
@@ -102,6 +103,12 @@ def machine(proc: str = "/proc") -> dict[str, str]:
     except OSError:
         host = platform.node()
     return {**facts, "host_id": short_hash(host)}
+
+
+@cache
+def _this_machine() -> dict[str, str]:
+    """Return :func:`machine`; to read cpuinfo for each report may interrupt all CPUs."""
+    return machine()
 
 
 def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
