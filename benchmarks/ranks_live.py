@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_live import Judge
-from fastprof.report.ranks_window import COLUMNS, RankWindow, encode
+from fastprof.report.ranks.live.judge import Judge
+from fastprof.report.ranks.live.window import COLUMNS, RankWindow, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks.recording import Recording
 

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 #: `save()` of the user's classes load a writer at their first call.
 UPWARD = {
     "report.model": "render.formats",
-    "report.ranks": "render.formats",
+    "report.ranks.model": "render.formats",
     "comparison.model": "comparison.output",
 }
 #: These stand above all layers; nothing below may import them.

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from fastprof.read.load import load
     from fastprof.read.merge import merge
     from fastprof.report import Report
-    from fastprof.report.ranks import RankReport
+    from fastprof.report.ranks.model import RankReport
     from fastprof.session.cprofile import Profile, run, runctx
     from fastprof.session.operators.profile import OperatorProfile
     from fastprof.session.output.trace import TraceOptions
@@ -97,7 +97,7 @@ _LAZY = {
         "fastprof.read.load": "load",
         "fastprof.read.merge": "merge",
         "fastprof.report": "Report",
-        "fastprof.report.ranks": "RankReport",
+        "fastprof.report.ranks.model": "RankReport",
         "fastprof.session.cprofile": "Profile run runctx",
         "fastprof.session.operators.profile": "OperatorProfile",
         "fastprof.session.output.trace": "TraceOptions",

@@ -6,11 +6,11 @@ joins two such values, or results of joins, along any tree: it is associative an
 
 from __future__ import annotations
 
-from fastprof.report.ranks_blocks import HeardRank, add_blocks
-from fastprof.report.ranks_group import RankGroup, group_of
-from fastprof.report.ranks_group import merge as _merge
-from fastprof.report.ranks_group_wire import decode_group, encode_group
-from fastprof.report.ranks_window import decode
+from fastprof.report.ranks.blocks import HeardRank, add_blocks
+from fastprof.report.ranks.groups.summary import RankGroup, group_of
+from fastprof.report.ranks.groups.summary import merge as _merge
+from fastprof.report.ranks.groups.wire import decode_group, encode_group
+from fastprof.report.ranks.live.window import decode
 
 __all__ = ["merge"]
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from fastprof.cli import main, watch_command
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks.live.window import RankWindow, encode
 from fastprof.session.ranks.find import job_mark
 from fastprof.session.ranks.watch_sources import Folder
 

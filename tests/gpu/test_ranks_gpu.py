@@ -19,7 +19,7 @@ import logging, os, sys, time
 import fakegpu
 from fastprof import Profiler, profile_section
 from fastprof.capture import gpu_find
-import fastprof.report.ranks_blocks as blocks
+import fastprof.report.ranks.blocks as blocks
 import fastprof.session.ranks.live as live
 import fastprof.session.ranks.recording as recording
 

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from fastprof import Profiler, profile_section
-import fastprof.report.ranks_blocks as blocks
-import fastprof.report.ranks_heard as heard
-import fastprof.report.ranks_live as judge
+import fastprof.report.ranks.blocks as blocks
+import fastprof.report.ranks.live.heard as heard
+import fastprof.report.ranks.live.judge as judge
 import fastprof.session.ranks.live as live
 import fastprof.session.ranks.recording as recording
 

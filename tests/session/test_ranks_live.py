@@ -15,9 +15,9 @@ from array import array
 
 import pytest
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks_cause import sections_of
-from fastprof.report.ranks_window import RankWindow, Request, decode, encode
+from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks.cause import sections_of
+from fastprof.report.ranks.live.window import RankWindow, Request, decode, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import REQUEST, Ended
@@ -30,9 +30,9 @@ from helpers import child_env, run_child, time_scale
 PROGRAM = """
 import os, signal, sys, time
 from fastprof import Profiler, profile_section
-import fastprof.report.ranks_blocks as blocks
-import fastprof.report.ranks_heard as heard
-import fastprof.report.ranks_live as judge
+import fastprof.report.ranks.blocks as blocks
+import fastprof.report.ranks.live.heard as heard
+import fastprof.report.ranks.live.judge as judge
 import fastprof.session.ranks.live as live
 import fastprof.session.ranks.recording as recording
 
@@ -543,8 +543,8 @@ torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distribu
 torch.__version__, distributed.is_initialized = "2.13.0", lambda: True
 sys.modules.update({"torch": torch, "torch.distributed": distributed})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks_cause import sections_of
+from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks.cause import sections_of
 from fastprof.session.ranks import live, tcpstore
 live._LOOK_S = live._PUBLISH_S = live._RETRY_S = 0.01
 tcpstore.TIMEOUT_S = %s
@@ -606,8 +606,8 @@ def test_a_forked_child_has_no_part_in_it(tmp_path):
 import os, time
 os.environ.update(RANK="1", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks_cause import sections_of
+from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks.cause import sections_of
 from fastprof.session.ranks import live
 live._LOOK_S = live._PUBLISH_S = 0.05
 with Profiler(functions=False, gpu=False) as prof:
@@ -630,8 +630,8 @@ def test_a_program_ends_as_it_would_without(tmp_path, how):
 import os, sys, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks_cause import sections_of
+from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks.cause import sections_of
 from fastprof.session.ranks import live
 live._LOOK_S = live._PUBLISH_S = 0.01
 prof = Profiler(functions=False, gpu=False).start()
@@ -848,9 +848,9 @@ def test_the_ranks_stand_after_the_report_that_the_exit_prints(tmp_path):
 import os, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks_blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks_cause import sections_of
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.report.ranks.cause import sections_of
+from fastprof.report.ranks.live.window import RankWindow, encode
 from fastprof.session.ranks import live
 from fastprof.session.ranks.find import job_mark
 from fastprof.session.ranks.recording import Recording

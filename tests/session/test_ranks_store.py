@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from fastprof.names import short_hash
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks.live.window import RankWindow, encode
 from fastprof.session.environment.rank import find_live_job
 from fastprof.session.ranks import store as stores
 from fastprof.session.ranks import tcpstore

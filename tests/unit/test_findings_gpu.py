@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from fastprof.findings.rules.ranks import rank_finding
 from fastprof.report import build_report
-from fastprof.report.ranks import RankReport, RankRow, Straggler
-from fastprof.report.ranks_row import rank_row
+from fastprof.report.ranks.model import RankReport, RankRow, Straggler
+from fastprof.report.ranks.row import rank_row
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.run_phases import PhaseTime
 from unit.findings_runs import (

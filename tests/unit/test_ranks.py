@@ -15,8 +15,8 @@ from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.render import formats
 from fastprof.report import build_report
-from fastprof.report.ranks_build import rank_report
-from fastprof.report.ranks_row import is_communication, rank_run
+from fastprof.report.ranks.build import rank_report
+from fastprof.report.ranks.row import is_communication, rank_run
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from unit.hostile import NAMES

@@ -13,8 +13,9 @@ from functools import reduce
 import fastprof.ranks
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
-from fastprof.report.ranks_blocks import HeardRank, add_blocks
-from fastprof.report.ranks_group import (
+from fastprof.report.ranks.blocks import HeardRank, add_blocks
+from fastprof.report.ranks.groups.late import GroupJudge
+from fastprof.report.ranks.groups.summary import (
     MOST,
     RankGroup,
     bucket_of,
@@ -23,9 +24,8 @@ from fastprof.report.ranks_group import (
     middle_ms,
     quantile_ms,
 )
-from fastprof.report.ranks_group_wire import MAX_GROUP_BYTES, decode_group, encode_group
-from fastprof.report.ranks_live_groups import GroupJudge
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks.groups.wire import MAX_GROUP_BYTES, decode_group, encode_group
+from fastprof.report.ranks.live.window import RankWindow, encode
 from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import DIRECT, window_key
 from fastprof.session.ranks.groups import FAN, Groups

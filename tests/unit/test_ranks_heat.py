@@ -8,10 +8,10 @@ import re
 from statistics import fmean, median
 
 import pytest
-from fastprof.report.ranks_build import rank_report
-from fastprof.report.ranks_heat import COLUMNS, ROWS, rank_heat
-from fastprof.report.ranks_judge import Series
-from fastprof.report.ranks_row import rank_run
+from fastprof.report.ranks.build import rank_report
+from fastprof.report.ranks.heat import COLUMNS, ROWS, rank_heat
+from fastprof.report.ranks.judge import Series
+from fastprof.report.ranks.row import rank_run
 from unit.test_ranks_steps import job, judged
 
 FIRST = 3  # steps that are skipped

@@ -8,12 +8,10 @@ from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
-from fastprof.report.ranks import FunctionExcess, RankRow, Straggler
-from fastprof.report.ranks_live import Judge
-from fastprof.report.ranks_live_between import BetweenNow
-from fastprof.report.ranks_live_text import late_text
-from fastprof.report.ranks_row import Between, RankRun
-from fastprof.report.ranks_window import (
+from fastprof.report.ranks.live.between import BetweenNow
+from fastprof.report.ranks.live.judge import Judge
+from fastprof.report.ranks.live.text import late_text
+from fastprof.report.ranks.live.window import (
     RankDetail,
     RankWindow,
     Request,
@@ -23,6 +21,8 @@ from fastprof.report.ranks_window import (
     encode_detail,
     means,
 )
+from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
+from fastprof.report.ranks.row import Between, RankRun
 
 JOB = "0123abcd"
 STEP_MS, TICK_S = 50.0, 5.0

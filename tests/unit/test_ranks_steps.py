@@ -13,11 +13,11 @@ import pytest
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.report import build_report
-from fastprof.report.ranks import FunctionExcess, RankRow
-from fastprof.report.ranks_build import rank_report
-from fastprof.report.ranks_end import end_text
-from fastprof.report.ranks_judge import Series, groups_in_step, lateness
-from fastprof.report.ranks_row import Between, RankRun, rank_run
+from fastprof.report.ranks.build import rank_report
+from fastprof.report.ranks.end import end_text
+from fastprof.report.ranks.judge import Series, groups_in_step, lateness
+from fastprof.report.ranks.model import FunctionExcess, RankRow
+from fastprof.report.ranks.row import Between, RankRun, rank_run
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries

@@ -10,8 +10,8 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines, brief_lines_live
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks import SELDOM, Straggler, named
-from fastprof.report.ranks_now import JobNow
+from fastprof.report.ranks.live.now import JobNow
+from fastprof.report.ranks.model import SELDOM, Straggler, named
 from fastprof.tables.layout import wrapped
 
 #: Rank 0 waits this long for the files of the others.

@@ -21,7 +21,7 @@ from fastprof.fileio import atomic_write, resolve_output
 if TYPE_CHECKING:
     from fastprof.report.findings import Examination, Finding
     from fastprof.report.model import Report
-    from fastprof.report.ranks import RankReport
+    from fastprof.report.ranks.model import RankReport
 
 
 @dataclass(frozen=True, slots=True)

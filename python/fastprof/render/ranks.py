@@ -12,7 +12,7 @@ from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
 from fastprof.report.phase_names import BACKWARD, DATA, FORWARD, OPTIMIZER
-from fastprof.report.ranks import SIGNALS, RankReport, RankRow
+from fastprof.report.ranks.model import SIGNALS, RankReport, RankRow
 from fastprof.report.writers import plain_values
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import Table, number, percent, short, shortened, with_percent

@@ -8,8 +8,8 @@ from statistics import median
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import plural
-from fastprof.report.ranks import RankReport, RankRow
-from fastprof.report.ranks_now import JobNow, RankNow
+from fastprof.report.ranks.live.now import JobNow, RankNow
+from fastprof.report.ranks.model import RankReport, RankRow
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fastprof.names import ascii_name
 from fastprof.render.ranks_brief import is_told, state_lines
 from fastprof.report.figures import plural
-from fastprof.report.ranks_now import JobNow, RankNow
+from fastprof.report.ranks.live.now import JobNow, RankNow
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped
 

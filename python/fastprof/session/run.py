@@ -42,7 +42,7 @@ from fastprof.session.unprofiled import UnprofiledSteps
 if TYPE_CHECKING:
     from fastprof.capture import Section
     from fastprof.report import Report
-    from fastprof.report.ranks_now import JobNow
+    from fastprof.report.ranks.live.now import JobNow
     from fastprof.snapshot import Snapshot
 
 _L = TypeVar("_L", bound=Iterable[Any])

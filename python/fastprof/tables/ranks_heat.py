@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from fastprof.report.figures import duration, plural
-from fastprof.report.ranks import RankReport
-from fastprof.report.ranks_heat import RankHeat
+from fastprof.report.ranks.heat import RankHeat
+from fastprof.report.ranks.model import RankReport
 from fastprof.tables.blocks import Block, Chart, Line, chart_top
 
 #: A reading names this many ranks.

@@ -9,8 +9,8 @@ from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
-from fastprof.report.ranks import RankReport, Straggler, WorkBetweenSteps, in_section
-from fastprof.report.ranks_health import against_others
+from fastprof.report.ranks.health import against_others
+from fastprof.report.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section
 
 
 def imbalance(facts: Facts) -> Draft | None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastprof.report.ranks_group import RankGroup, group_of, merge
-from fastprof.report.ranks_group_wire import decode_group, encode_group
-from fastprof.report.ranks_heard import HeardRanks, patience_s
-from fastprof.report.ranks_now import SILENT_S
-from fastprof.report.ranks_row import MAX_RANKS
+from fastprof.report.ranks.groups.summary import RankGroup, group_of, merge
+from fastprof.report.ranks.groups.wire import decode_group, encode_group
+from fastprof.report.ranks.live.heard import HeardRanks, patience_s
+from fastprof.report.ranks.live.now import SILENT_S
+from fastprof.report.ranks.row import MAX_RANKS
 from fastprof.session.ranks.channel import DIRECT, Channel, group_key, window_key
 
 if TYPE_CHECKING:
-    from fastprof.report.ranks_live_groups import GroupJudge
+    from fastprof.report.ranks.groups.late import GroupJudge
 
 #: Number of values that a leader reads.
 FAN = 32
@@ -29,7 +29,7 @@ class Groups:
 
     Args:
         channel: where the ranks meet.
-        job, rank, world_size: as in :class:`~fastprof.report.ranks_window.RankWindow`.
+        job, rank, world_size: as in :class:`~fastprof.report.ranks.live.window.RankWindow`.
     """
 
     def __init__(self, channel: Channel, job: str, rank: int, world_size: int) -> None:

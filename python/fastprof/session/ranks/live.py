@@ -31,10 +31,10 @@ from fastprof.session.ranks.find import DIRECTORY, STORE, find_channel, job_mark
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
-    from fastprof.report.ranks_live import Judge
-    from fastprof.report.ranks_live_groups import GroupJudge
-    from fastprof.report.ranks_now import JobNow
-    from fastprof.report.ranks_window import RankWindow
+    from fastprof.report.ranks.groups.late import GroupJudge
+    from fastprof.report.ranks.live.judge import Judge
+    from fastprof.report.ranks.live.now import JobNow
+    from fastprof.report.ranks.live.window import RankWindow
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
     from fastprof.session.ranks.groups import Groups
@@ -395,8 +395,8 @@ class _Talk:
             self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")
 
     def _hear_out(self, judge: Judge, last: RankWindow, until: float) -> JobNow:
-        from fastprof.report.ranks_row import MAX_RANKS
-        from fastprof.report.ranks_window import encode
+        from fastprof.report.ranks.live.window import encode
+        from fastprof.report.ranks.row import MAX_RANKS
 
         if self._groups is not None:  # in large jobs, wait for no rank
             began = time.monotonic()
@@ -424,7 +424,7 @@ class _Talk:
         earlier one was stopped for a while, a child gives way to its parent; otherwise the
         process with the larger process number gives way.
         """
-        from fastprof.report.ranks_window import decode
+        from fastprof.report.ranks.live.window import decode
 
         key = window_key(self._rank)
         value = self._channel.get([key]).get(key)
@@ -455,7 +455,7 @@ class _Talk:
         return False
 
     def _all_ended(self) -> bool:
-        from fastprof.report.ranks_window import decode
+        from fastprof.report.ranks.live.window import decode
 
         return all(value is not None and decode(value).ended for _, value in self._windows())
 
@@ -464,7 +464,7 @@ class _Talk:
 
         The number of ranks comes from the environment: a list of all may not fit into memory.
         """
-        from fastprof.report.ranks_row import MAX_RANKS
+        from fastprof.report.ranks.row import MAX_RANKS
 
         world = min(self._world, MAX_RANKS)
         for first in range(0, world, _AT_ONCE):
@@ -475,12 +475,12 @@ class _Talk:
             yield from ((rank, found.get(key)) for key, rank in keys.items())
 
     def _publish(self, window: RankWindow) -> None:
-        from fastprof.report.ranks_window import encode
+        from fastprof.report.ranks.live.window import encode
 
         self._channel.put(window_key(self._rank), encode(window))
 
     def _answer(self) -> None:
-        from fastprof.report.ranks_window import decode_request, encode_detail
+        from fastprof.report.ranks.live.window import decode_request, encode_detail
 
         value = self._channel.get([REQUEST]).get(REQUEST)
         if value is None:
@@ -505,7 +505,7 @@ class _Talk:
                 judge.hear(rank, value, now)
 
     def _listen(self, judge: Judge, now: float) -> None:
-        from fastprof.report.ranks_window import encode_request
+        from fastprof.report.ranks.live.window import encode_request
 
         if now >= self._judge_at:
             self._hear(judge, now)
@@ -531,13 +531,13 @@ class _Talk:
 
 
 def _group_judge() -> type[GroupJudge]:
-    from fastprof.report.ranks_live_groups import GroupJudge
+    from fastprof.report.ranks.groups.late import GroupJudge
 
     return GroupJudge
 
 
 def _judge(job: str, world_size: int) -> Judge:
-    from fastprof.report.ranks_live import Judge
+    from fastprof.report.ranks.live.judge import Judge
 
     return (_group_judge() if world_size > DIRECT else Judge)(job, world_size)
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastprof.report.origin import is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks_row import BETWEEN, Function, is_communication, program_of
-from fastprof.report.ranks_window import (
+from fastprof.report.ranks.live.window import (
     COLUMNS,
     MAX_BLOCKS,
     RankDetail,
@@ -29,6 +28,7 @@ from fastprof.report.ranks_window import (
     joined,
     means,
 )
+from fastprof.report.ranks.row import BETWEEN, Function, is_communication, program_of
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.snapshot import Key
@@ -59,7 +59,7 @@ class Recording:
 
     Args:
         recorder: the recorder of the training thread.
-        job, rank, world_size, host: as in :class:`~fastprof.report.ranks_window.RankWindow`.
+        job, rank, world_size, host: as in :class:`~fastprof.report.ranks.live.window.RankWindow`.
     """
 
     def __init__(self, recorder: Recorder, job: str, rank: int, world_size: int, host: str) -> None:

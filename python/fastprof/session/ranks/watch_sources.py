@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fastprof.names import ascii_name
-from fastprof.report.ranks_row import MAX_RANKS
-from fastprof.report.ranks_window import decode
+from fastprof.report.ranks.live.window import decode
+from fastprof.report.ranks.row import MAX_RANKS
 from fastprof.session.environment.rank import world_size_of
 from fastprof.session.ranks.channel import DIRECT, VERDICTS, window_key
 from fastprof.session.ranks.directory import read_value

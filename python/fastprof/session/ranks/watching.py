@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
-from fastprof.report.ranks_live import Judge
-from fastprof.report.ranks_now import SILENT_S, JobNow
-from fastprof.report.ranks_window import decode
+from fastprof.report.ranks.live.judge import Judge
+from fastprof.report.ranks.live.now import SILENT_S, JobNow
+from fastprof.report.ranks.live.window import decode
 from fastprof.session.ranks.watch_sources import Source
 
 _LINES = 6

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fastprof.report.ranks import LateStep
-from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_verdict import Verdict
+from fastprof.report.ranks.model import LateStep
+from fastprof.report.ranks.row import RankRun
+from fastprof.report.ranks.verdict import Verdict
 
 #: By chance, one in this many windows of equal ranks has a late rank.
 STRICT = 70_000.0

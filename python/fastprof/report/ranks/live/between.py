@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fastprof.report.ranks import FunctionExcess, WorkBetweenSteps
-from fastprof.report.ranks_between import work_between_steps
-from fastprof.report.ranks_live_text import between_text
-from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_window import RankDetail, Request
+from fastprof.report.ranks.between import work_between_steps
+from fastprof.report.ranks.live.text import between_text
+from fastprof.report.ranks.live.window import RankDetail, Request
+from fastprof.report.ranks.model import FunctionExcess, WorkBetweenSteps
+from fastprof.report.ranks.row import RankRun
 
 _IN_A_ROW = 2
 #: Work is reported again when it has grown by this factor.

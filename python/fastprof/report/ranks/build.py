@@ -1,4 +1,4 @@
-"""Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks`."""
+"""Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks.model`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from fastprof.report.ranks import (
+from fastprof.report.ranks.between import pace_ms, work_between_steps
+from fastprof.report.ranks.heat import rank_heat
+from fastprof.report.ranks.judge import groups_in_step, out_of_step
+from fastprof.report.ranks.means import by_means
+from fastprof.report.ranks.model import (
     FunctionTotal,
     RankReport,
     RankRow,
@@ -14,13 +18,9 @@ from fastprof.report.ranks import (
     WorkBetweenSteps,
     named,
 )
-from fastprof.report.ranks_between import pace_ms, work_between_steps
-from fastprof.report.ranks_heat import rank_heat
-from fastprof.report.ranks_judge import groups_in_step, out_of_step
-from fastprof.report.ranks_means import by_means
-from fastprof.report.ranks_notes import rank_notes, steps_apart
-from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_verdict import Verdict, by_steps
+from fastprof.report.ranks.notes import rank_notes, steps_apart
+from fastprof.report.ranks.row import RankRun
+from fastprof.report.ranks.verdict import Verdict, by_steps
 
 #: Fewest measured steps per rank for a verdict.
 MIN_STEPS = 5

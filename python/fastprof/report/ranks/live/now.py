@@ -8,11 +8,11 @@ from statistics import fmean, median
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration
-from fastprof.report.ranks import Straggler
-from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
-from fastprof.report.ranks_cause import own_ms, tells
-from fastprof.report.ranks_verdict import waiting_signals
-from fastprof.report.ranks_window import is_waiting
+from fastprof.report.ranks.blocks import HeardRank, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks.cause import own_ms, tells
+from fastprof.report.ranks.live.window import is_waiting
+from fastprof.report.ranks.model import Straggler
+from fastprof.report.ranks.verdict import waiting_signals
 
 #: A rank that is not heard for this many seconds is silent.
 SILENT_S = 15.0

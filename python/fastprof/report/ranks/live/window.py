@@ -13,8 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from fastprof.report.ranks_row import BETWEEN
-from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
+from fastprof.report.ranks.live.wire import (
+    MAX_NAME,
+    MAX_NUMBER,
+    fail,
+    numbers_of,
+    pack,
+    text_of,
+    unpack,
+)
+from fastprof.report.ranks.row import BETWEEN
 
 #: Version of the format; a reader ignores other versions.
 VERSION = 1

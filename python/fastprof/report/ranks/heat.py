@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastprof.report.ranks_judge import Series
+from fastprof.report.ranks.judge import Series
 
 #: Most blocks of steps.
 COLUMNS = 96

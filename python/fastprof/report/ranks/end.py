@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural
-from fastprof.report.ranks_row import RankRun
+from fastprof.report.ranks.row import RankRun
 
 #: Shorter times outside of the steps are no hang: in ms, and in steps.
 _LEAST_MS = 1000.0

@@ -13,13 +13,13 @@ from dataclasses import replace
 from statistics import fmean
 
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks import LateStep, RankRow
-from fastprof.report.ranks_cause import own_ms, section_of_step, tells
-from fastprof.report.ranks_group import CPU, RankGroup, quantile_ms
-from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
-from fastprof.report.ranks_live_compared import STRICT, Compared
-from fastprof.report.ranks_row import Between, RankRun, RankSteps
-from fastprof.report.ranks_verdict import ENGINE, LatenessTest, Verdict, straggler_of, worth
+from fastprof.report.ranks.cause import own_ms, section_of_step, tells
+from fastprof.report.ranks.groups.summary import CPU, RankGroup, quantile_ms
+from fastprof.report.ranks.judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
+from fastprof.report.ranks.live.compared import STRICT, Compared
+from fastprof.report.ranks.model import LateStep, RankRow
+from fastprof.report.ranks.row import Between, RankRun, RankSteps
+from fastprof.report.ranks.verdict import ENGINE, LatenessTest, Verdict, straggler_of, worth
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.student import critical
 

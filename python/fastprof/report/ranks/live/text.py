@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks import Straggler, WorkBetweenSteps, named
-from fastprof.report.ranks_blocks import HeardRank
-from fastprof.report.ranks_window import RankWindow
+from fastprof.report.ranks.blocks import HeardRank
+from fastprof.report.ranks.live.window import RankWindow
+from fastprof.report.ranks.model import Straggler, WorkBetweenSteps, named
 from fastprof.report.rows import UNACCOUNTED
 
 #: A function with this share of the delay, and of the difference in a section, ran in it.

@@ -7,7 +7,7 @@ from statistics import median
 
 from fastprof.report.figures import with_percent
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
-from fastprof.report.ranks import RankRow
+from fastprof.report.ranks.model import RankRow
 
 #: A rank's GPU differs if it is hotter than the median of the others by this many C, or its
 #: clock is lower by this share.  Both limits are our choice.

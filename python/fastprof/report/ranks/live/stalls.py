@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastprof.report.ranks import LateStep
-from fastprof.report.ranks_live_text import once_text
+from fastprof.report.ranks.live.text import once_text
+from fastprof.report.ranks.model import LateStep
 
 #: Smallest lateness of a reported stall.
 _ONCE_MS = 1000.0

@@ -14,8 +14,8 @@ from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks import FunctionExcess, RankRow
-from fastprof.report.ranks_health import rank_health
+from fastprof.report.ranks.health import rank_health
+from fastprof.report.ranks.model import FunctionExcess, RankRow
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.threads import training_thread

@@ -1,7 +1,7 @@
 """Finds late ranks in large jobs, where rank 0 reads only merged groups of ranks.
 
 The judge knows all ranks as histograms, and single ranks only if a group has their windows:
-:mod:`fastprof.report.ranks_group_judge` compares these with all.
+:mod:`fastprof.report.ranks.groups.judge` compares these with all.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fastprof.report.figures import plural
-from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
-from fastprof.report.ranks_group import CPU, RankGroup, RankHeard
-from fastprof.report.ranks_group_judge import compare_with_all
-from fastprof.report.ranks_hang import ASKED, QuietRanks
-from fastprof.report.ranks_live import Judge
-from fastprof.report.ranks_live_compared import Compared
-from fastprof.report.ranks_live_text import hang_text
-from fastprof.report.ranks_now import SILENT_S, JobNow
-from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_window import RankWindow
+from fastprof.report.ranks.blocks import MIN_BLOCKS, HeardRank, run_in_blocks
+from fastprof.report.ranks.groups.judge import compare_with_all
+from fastprof.report.ranks.groups.summary import CPU, RankGroup, RankHeard
+from fastprof.report.ranks.live.compared import Compared
+from fastprof.report.ranks.live.hang import ASKED, QuietRanks
+from fastprof.report.ranks.live.judge import Judge
+from fastprof.report.ranks.live.now import SILENT_S, JobNow
+from fastprof.report.ranks.live.text import hang_text
+from fastprof.report.ranks.live.window import RankWindow
+from fastprof.report.ranks.row import RankRun
 
 #: A block of steps is judged if this share of the ranks has published it.
 _TOLD = 0.5
 
 
 class GroupJudge(Judge):
-    """Like :class:`~fastprof.report.ranks_live.Judge`, for the group of all ranks."""
+    """Like :class:`~fastprof.report.ranks.live.judge.Judge`, for the group of all ranks."""
 
     def __init__(self, job: str, world_size: int) -> None:
         super().__init__(job, world_size)

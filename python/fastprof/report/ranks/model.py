@@ -7,7 +7,7 @@ waits least.  The own work of a rank is therefore::
     own work per step = step time - waiting for other ranks
 
 Time outside of all sections is own work.  Each of :data:`SIGNALS` defines waiting differently;
-every signal that all ranks have is judged; see :mod:`fastprof.report.ranks_judge`.
+every signal that all ranks have is judged; see :mod:`fastprof.report.ranks.judge`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
-from fastprof.report.ranks_heat import RankHeat
+from fastprof.report.ranks.heat import RankHeat
 from fastprof.report.rows import UNACCOUNTED
 
 SIGNALS = {

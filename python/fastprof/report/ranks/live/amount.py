@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, median_low
 
-from fastprof.report.ranks import FunctionExcess, RankRow, Straggler
-from fastprof.report.ranks_cause import function_excess, own_ms, tells
-from fastprof.report.ranks_judge import LATE_SHARE
-from fastprof.report.ranks_row import Function, RankRun
-from fastprof.report.ranks_verdict import waiting_signals
-from fastprof.report.ranks_window import RankDetail
+from fastprof.report.ranks.cause import function_excess, own_ms, tells
+from fastprof.report.ranks.judge import LATE_SHARE
+from fastprof.report.ranks.live.window import RankDetail
+from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
+from fastprof.report.ranks.row import Function, RankRun
+from fastprof.report.ranks.verdict import waiting_signals
 
 
 def may_be_late(runs: Sequence[RankRun]) -> bool:

@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from fastprof.report.ranks import RankRow, WorkBetweenSteps
-from fastprof.report.ranks_cause import own_ms, tells
-from fastprof.report.ranks_row import Between, RankRun
-from fastprof.report.ranks_verdict import waiting_signals
+from fastprof.report.ranks.cause import own_ms, tells
+from fastprof.report.ranks.model import RankRow, WorkBetweenSteps
+from fastprof.report.ranks.row import Between, RankRun
+from fastprof.report.ranks.verdict import waiting_signals
 
 #: Work that is a smaller share of the others' steps is not reported.
 _LEAST = 0.02

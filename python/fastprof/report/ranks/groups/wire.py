@@ -9,8 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fastprof.report.ranks import SIGNALS
-from fastprof.report.ranks_group import (
+from fastprof.report.ranks.groups.summary import (
     BETWEEN_STEPS,
     CPU,
     MAX_BLOCKS,
@@ -24,9 +23,10 @@ from fastprof.report.ranks_group import (
     RankHeard,
     newest_first,
 )
-from fastprof.report.ranks_row import BETWEEN
-from fastprof.report.ranks_window import MAX_BYTES, decode
-from fastprof.report.ranks_wire import MAX_NAME, fail, numbers_of, pack, text_of, unpack
+from fastprof.report.ranks.live.window import MAX_BYTES, decode
+from fastprof.report.ranks.live.wire import MAX_NAME, fail, numbers_of, pack, text_of, unpack
+from fastprof.report.ranks.model import SIGNALS
+from fastprof.report.ranks.row import BETWEEN
 
 #: Version of the format; a reader ignores other versions.
 VERSION = 3

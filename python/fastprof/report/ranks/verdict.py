@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import LatePeriod, LateStep, RankRow, Straggler
-from fastprof.report.ranks_cause import (
+from fastprof.report.ranks.cause import (
     NOWHERE,
     function_excess,
     most_of,
@@ -17,8 +16,9 @@ from fastprof.report.ranks_cause import (
     section_of_step,
     sections_of,
 )
-from fastprof.report.ranks_judge import FALSE_ALARMS, Lateness, Series, lateness
-from fastprof.report.ranks_row import RankRun
+from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
+from fastprof.report.ranks.model import LatePeriod, LateStep, RankRow, Straggler
+from fastprof.report.ranks.row import RankRun
 
 #: Ranks that are late by at least this share of the latest rank's delay are named beside it.
 ALSO_LATE = 0.5

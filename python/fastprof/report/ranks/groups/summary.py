@@ -16,13 +16,13 @@ from heapq import nlargest, nsmallest
 from statistics import fmean
 from typing import Any
 
-from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
-from fastprof.report.ranks_cause import own_ms, sections_of
-from fastprof.report.ranks_judge import Series
-from fastprof.report.ranks_row import BETWEEN
-from fastprof.report.ranks_verdict import ENGINE, waiting_signals
-from fastprof.report.ranks_window import RankWindow, encode, is_unclear, is_waiting
-from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER
+from fastprof.report.ranks.blocks import HeardRank, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks.cause import own_ms, sections_of
+from fastprof.report.ranks.judge import Series
+from fastprof.report.ranks.live.window import RankWindow, encode, is_unclear, is_waiting
+from fastprof.report.ranks.live.wire import MAX_NAME, MAX_NUMBER
+from fastprof.report.ranks.row import BETWEEN
+from fastprof.report.ranks.verdict import ENGINE, waiting_signals
 
 #: Each bucket is wider than the last by this factor: its middle is within 1 % of its values.
 _WIDTH = 1.01

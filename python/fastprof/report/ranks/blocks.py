@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks import RankRow
-from fastprof.report.ranks_row import Between, RankRun, RankSteps, is_communication
-from fastprof.report.ranks_window import COLUMNS, RankWindow, Row, joined
+from fastprof.report.ranks.live.window import COLUMNS, RankWindow, Row, joined
+from fastprof.report.ranks.model import RankRow
+from fastprof.report.ranks.row import Between, RankRun, RankSteps, is_communication
 
 #: A window has this many seconds of steps, and at least this many blocks.
 WINDOW_S = 10.0

@@ -1,7 +1,7 @@
 """Finds late ranks while the job runs: judges the windows of all ranks one after the other.
 
 A window is the last ten seconds of steps, or more if steps are long.  Every few seconds
-the judge compares the ranks in it as :mod:`fastprof.report.ranks_verdict` compares whole runs.
+the judge compares the ranks in it as :mod:`fastprof.report.ranks.verdict` compares whole runs.
 A verdict begins after one window that chance produces once in 70,000, or after four in a
 row that chance produces once in 2,000; it ends after two in a row without the delay.  The
 judge reports a verdict once: when it begins, changes or ends.
@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import LateStep, Straggler, named
-from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
-from fastprof.report.ranks_hang import ASKED
-from fastprof.report.ranks_heard import HeardRanks
-from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step, out_of_step
-from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
-from fastprof.report.ranks_live_between import BetweenNow
-from fastprof.report.ranks_live_compared import STRICT, Compared
-from fastprof.report.ranks_live_stalls import Stalls
-from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
-from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
-from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps, why_blind
-from fastprof.report.ranks_window import RankDetail, Request, decode_detail
+from fastprof.report.ranks.blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks.judge import FALSE_ALARMS, groups_in_step, out_of_step
+from fastprof.report.ranks.live.amount import functions, may_be_late, mean_late, since
+from fastprof.report.ranks.live.between import BetweenNow
+from fastprof.report.ranks.live.compared import STRICT, Compared
+from fastprof.report.ranks.live.hang import ASKED
+from fastprof.report.ranks.live.heard import HeardRanks
+from fastprof.report.ranks.live.now import SILENT_S, JobNow, rows_now
+from fastprof.report.ranks.live.stalls import Stalls
+from fastprof.report.ranks.live.text import late_rank, late_text, ordinal
+from fastprof.report.ranks.live.window import RankDetail, Request, decode_detail
+from fastprof.report.ranks.model import LateStep, Straggler, named
+from fastprof.report.ranks.row import RankRun
+from fastprof.report.ranks.verdict import ALSO_LATE, Verdict, by_steps, why_blind
 
 _IN_A_ROW = 4
 _MISSES = 2

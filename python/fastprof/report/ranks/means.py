@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import RankRow, Straggler
-from fastprof.report.ranks_cause import function_excess, most_of
-from fastprof.report.ranks_judge import LATE_SHARE
-from fastprof.report.ranks_row import RankRun, is_communication
-from fastprof.report.ranks_verdict import ALSO_LATE, BLIND, Verdict, gpu_section, nobody_late
+from fastprof.report.ranks.cause import function_excess, most_of
+from fastprof.report.ranks.judge import LATE_SHARE
+from fastprof.report.ranks.model import RankRow, Straggler
+from fastprof.report.ranks.row import RankRun, is_communication
+from fastprof.report.ranks.verdict import ALSO_LATE, BLIND, Verdict, gpu_section, nobody_late
 
 #: A rank is late if its delay is at least this many standard errors.
 _ERRORS = 3.0

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.report.figures import plural
-from fastprof.report.ranks import named
-from fastprof.report.ranks_blocks import HeardRank
-from fastprof.report.ranks_live_text import place_of, rank_named
+from fastprof.report.ranks.blocks import HeardRank
+from fastprof.report.ranks.live.text import place_of, rank_named
+from fastprof.report.ranks.model import named
 
 #: Number of ranks asked, or named, at a time.
 ASKED = 5

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks import FunctionExcess
-from fastprof.report.ranks_row import Place, RankRun, RankSteps, is_communication
+from fastprof.report.ranks.model import FunctionExcess
+from fastprof.report.ranks.row import Place, RankRun, RankSteps, is_communication
 from fastprof.report.rows import UNACCOUNTED
 
 #: A section or function explains a delay if it accounts for this share of it.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fastprof.report.figures import duration, plural
-from fastprof.report.ranks import RankRow, WorkBetweenSteps, named
-from fastprof.report.ranks_between import pace_ms
-from fastprof.report.ranks_end import end_text
-from fastprof.report.ranks_health import unlike_gpus
-from fastprof.report.ranks_row import RankRun
+from fastprof.report.ranks.between import pace_ms
+from fastprof.report.ranks.end import end_text
+from fastprof.report.ranks.health import unlike_gpus
+from fastprof.report.ranks.model import RankRow, WorkBetweenSteps, named
+from fastprof.report.ranks.row import RankRun
 
 #: Most files and groups named.
 _SKIPPED = 10
