@@ -39,7 +39,8 @@ _NEVER_ONE = frozenset({
     ("tables.py", "steps"), ("tables.py", "times"),
     ("ranks.py", "waits"),  # "waits" is a verb here
     ("groups/summary.py", "ranks"),  # of jobs of more than 128
-    ("ranks.py", "hosts"), ("ranks.py", "ranks"), ("ranks/model.py", "ranks"), ("watch.py", "ranks"), ("store.py", "files"),
+    ("ranks.py", "hosts"), ("ranks.py", "ranks"), ("ranks/model.py", "ranks"),
+    ("watch.py", "ranks"), ("store.py", "files"),
     ("outliers.py", "steps"),  # more than one: the line above tests that
     ("ranks/build.py", "ranks"), ("ranks/notes.py", "groups"),
     ("windows.py", "operators"),  # too many of them
