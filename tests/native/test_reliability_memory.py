@@ -180,9 +180,7 @@ def one():
         pass
     prof.disable()
     prof.getstats()
-    if sys.version_info[:2] != (3, 12):
-        # In 3.12 pathlib interns the random name of the temporary file for ever.
-        prof.dump_stats(path)
+    prof.dump_stats(path)
     prof.clear()
     prof.runcall(f)
     try:
