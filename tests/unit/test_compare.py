@@ -241,6 +241,12 @@ def test_what_recording_costs_is_no_change_of_the_program(monkeypatch):
     faster = run(normal(5.0, N, 3))
     costs[id(faster.snapshot)] = 0.5
     assert pair_of(before, faster).step.verdict == "faster"
+    # A busy machine gives a limit of the cost, and both places say that it is one.
+    monkeypatch.setattr(Run, "recording_at_most", property(lambda of: of.report is before))
+    pair = pair_of(before, after)
+    assert "recording takes at most 5.00 ms before, 0.500 ms after" in pair.step.reason
+    cost = next(row for row in pair.summary if row.name == "of it recording")
+    assert (cost.before_text, cost.after_text) == ("at most 5.00 ms", "0.500 ms")
     # Several runs per side have the same allowance.
     sides = [[run(normal(ms, N, seed)) for seed in range(3)] for ms in (15.0, 10.5, 5.0)]
     costs |= {id(r.snapshot): cost for side, cost in zip(sides, (5.0, 0.5, 0.5)) for r in side}
@@ -687,6 +693,48 @@ def test_a_comparison_fits_the_terminal(slower, columns):
     words = " ".join(" ".join(lines).split())
     assert words.count("too few steps: 9") == 2
     assert "not tested (step): too few" in words
+
+
+def test_several_runs_per_side_are_one_table_with_a_verdict_at_80_columns() -> None:
+    def side(factor: float, seed: int) -> list[Report]:
+        return [
+            run(
+                normal(1210.0 * factor, 80, seed + i),
+                {
+                    "data": normal(114.0, 80, seed + i + 10),
+                    "model/encoder/layers.attention": normal(514 * factor, 80, seed + i + 20),
+                },
+                functions=[
+                    function(f"Trainer.compute_loss_of_{n}", factor * ms + i, file=f"/x/{n}.py")
+                    for n, ms in (("the_first_language_model", 9e4), ("second", 7e4))
+                ],
+            )
+            for i in range(3)
+        ]
+
+    comparison = fastprof.compare(side(1.0, 0), side(0.8, 50))
+    for full in (False, True):
+        lines = to_text(comparison, 80, full=full).splitlines()
+        for name in ("ms per step", "function"):
+            headers = [line for line in lines if line.startswith(f"{name} ")]
+            assert len(headers) == 1, name
+            assert headers[0].split()[-1] == "verdict"
+    for header in ("before", "after", "difference", "p"):
+        assert f"  {header} " in comparison.to_text()
+
+
+def test_the_verdict_tells_that_the_sides_are_of_different_machines() -> None:
+    said = "the two sides ran on different machines"
+
+    def verdict(before: dict[str, object], after: dict[str, object]) -> str:
+        a, b = run(normal(10.0, N, 1), meta=before), run(normal(15.0, N, 2), meta=after)
+        return fastprof.compare(a, b).to_text().split("Before and after")[0]
+
+    here: dict[str, object] = {"hostname": "a", "host_id": "1", "cpu": "EPYC"}
+    assert said in " ".join(verdict(here, {**here, "hostname": "b", "host_id": "2"}).split())
+    assert said in " ".join(verdict({"cpu": "EPYC"}, {"cpu": "Xeon"}).split())
+    for other in (here, {}, {**here, "host_id": "2"}, {**here, "hostname": "pod-2"}):
+        assert "different machines" not in verdict(here, other)
 
 
 def test_every_line_of_a_table_fits_its_header(slower):

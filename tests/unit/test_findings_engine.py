@@ -11,8 +11,10 @@ from fastprof.findings import examine as findings
 from fastprof.findings.draft import Abstain, Draft, Rule
 from fastprof.findings.examine import RULES, Examination, examine
 from fastprof.read.load import load
+from fastprof.render import formats
 from fastprof.render.plain import plain
 from fastprof.report import build_report
+from fastprof.report.findings import SUBJECTS
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import PhaseTime
@@ -128,9 +130,9 @@ def test_rules_that_want_a_gpu_are_one_line_where_there_is_none():
     lines = "\n".join(plain(all_findings(report), 10_000)).split("Not checked:\n")[1].splitlines()
     (about,) = (line for line in lines if "GPU" in line or "device" in line)
     assert about.endswith(": no GPU was found")
-    assert "occupancy" in about
-    assert "gpu-memory-low" in about
-    assert any(line.startswith("- imbalance: one rank only") for line in lines)
+    assert "few warps per multiprocessor" in about
+    assert "unused GPU memory" in about
+    assert any(line.startswith("- Waiting for the slowest rank: one rank only") for line in lines)
 
 
 def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):
@@ -166,8 +168,21 @@ def test_a_program_that_trains_nothing_has_no_finding():
     assert report.findings == report.examination.notes == ()
 
 
-def test_every_rule_has_its_own_id():
-    assert len({rule.id for rule in RULES}) == len(RULES)
+def test_every_rule_has_its_own_id_and_its_own_words():
+    assert len({rule.id for rule in RULES}) == len(RULES) == len(set(SUBJECTS.values()))
+    assert SUBJECTS.keys() == {rule.id for rule in RULES}
+
+
+def test_a_text_names_rules_in_words():
+    """Ids are for programs; a reader meets them only where the text says "rule:"."""
+    report = build_report(gpu_training_run())
+    assert report.examination.explained
+    assert report.examination.abstained
+    said = "\n".join(plain(all_findings(report), 10_000)) + formats.render(report, "html")
+    for rule in (rule.id for rule in RULES if "-" in rule.id):
+        for before in ("- ", ", ", ": ", "of ", ">"):
+            left = said.replace(f"rule: {rule};", "")
+            assert before + rule not in left, rule
 
 
 def test_an_empty_recording_has_no_finding_and_no_rule_fails_on_it():

@@ -147,12 +147,12 @@ def test_of_a_share_that_may_be_the_wait_for_a_cpu_the_report_tells() -> None:
     """Not "no data for them": the rule saw time, but does not know its cause."""
     report = build_report(without_a_cpu(70, used=0.5, cpus=2, **LARGE["data-loading"]))
     assert report.examination.uncertain == ("data-loading",)
-    said = "These rules abstain, because their time may be a wait for a CPU: data-loading."
+    said = "Not judged, because the time may be a wait for a CPU: data loading."
     for text in (report.to_text(), report.to_text(full=True)):
         assert said in " ".join(text.split())
     calm = build_report(without_a_cpu(4, used=0.5, cpus=2, phases=HEALTHY))
     assert calm.examination.uncertain == ()
-    assert "may be the wait" not in calm.to_text()
+    assert "may be a wait" not in calm.to_text()
 
 
 def test_a_rule_that_is_uncertain_does_not_count_as_one_without_data() -> None:
@@ -161,7 +161,7 @@ def test_a_rule_that_is_uncertain_does_not_count_as_one_without_data() -> None:
     assert not examination.findings
     assert examination.uncertain == ("data-loading",)
     lacking = len(examination.abstained) - 1
-    said = f"rules checked, {lacking} skipped: no data for them. These rules abstain"
+    said = f"rules checked, {lacking} skipped: no data for them. Not judged,"
     assert said in " ".join(build_report(busy).to_text().split())
 
 

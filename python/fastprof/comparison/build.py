@@ -23,10 +23,10 @@ from fastprof.comparison.runs import (
     Source,
     as_pstats_sees_it,
     open_run,
-    recording_ms,
+    recording,
     whole,
 )
-from fastprof.comparison.settings import settings
+from fastprof.comparison.settings import other_machine, settings
 from fastprof.comparison.stats.significance import (
     Series,
     benjamini_hochberg,
@@ -196,6 +196,7 @@ def _pair(
         summary=summary(before, after, effects),
         uniformity=uniformity(before, after),
         settings=settings(before, after),
+        other_machine=other_machine(before, after),
         effects=effects,
         sections=tables.sections(i),
         functions=tables.functions(i, level=level),
@@ -223,17 +224,17 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
                 effects.append(_one_sided(shown, before, after, a, b))
             continue
         x, y = ([s for s in side if s is not None] for side in (a, b))
-        cost = recording_ms(before, aliases), recording_ms(after, aliases)
+        cost = recording(before, after, aliases)
         if single:
             lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
             effect = effect_of_steps(
                 shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms,
-                recording_ms=cost, rows=len(names),
+                recording=cost, rows=len(names),
             )  # fmt: skip
             effects.append(_doubted(effect, before[0], after[0]))
         else:
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
-            effect = effect_of_runs(shown, kind, *means, level=level, recording_ms=cost)
+            effect = effect_of_runs(shown, kind, *means, level=level, recording=cost)
             if ranks and effect.p is not None:
                 effect = withdrawn(effect, _RANKS)
             effects.append(effect)

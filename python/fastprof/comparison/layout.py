@@ -121,6 +121,8 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
         if any(step.left_out):
             here, there = (plural(count, "step") for count in step.left_out)
             text += f"; left out as not settled: {here} before, {there} after"
+        if pair.other_machine:
+            text += "; the two sides ran on different machines, which alone changes times"
         lines.append(text)
     elif comparison.basis == "run":
         lines.append("Step time: not compared, because not every run has measured steps.")
@@ -202,6 +204,10 @@ def _apart(texts: Sequence[str], width: int, most: int = 0) -> list[str]:
     return [elided("".join(each).join(cut), most or width) for each in parts]
 
 
+#: The columns of effects that a narrow terminal leaves out; the verdict's lines have most of them.
+_SPARE, _LAST = ("median", "seen from"), ("p", "before", "after", "difference")
+
+
 def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> Block:
     percent = f"{chosen_percent(comparison.level)} interval"
     columns: list[tuple[str, Callable[[Effect], str]]] = [
@@ -225,10 +231,12 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
         "p is corrected for the number of rows (Holm): where two programs are equal, at most "
         f"{chosen_percent(1 - comparison.level)} of comparisons call any row slower or faster."
     )
-    power = "seen from: the smallest true change that 4 of 5 comparisons would find."
+    power = (
+        "seen from (in wide tables): the smallest true change that 4 of 5 comparisons would find."
+    )
     if not pair.effects:
         return Block("")
-    table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
+    table = table_of("", columns, pair.effects, left, _SPARE, _LAST)
     # On one screen the verdict has the reason of the step.
     told = "" if explained or pair.step is None else _alike(pair.step.reason)
     reasons = _reasons([effect for effect in pair.effects if _alike(effect.reason) != told])
@@ -293,7 +301,7 @@ def _functions(
     shown = pair.functions[:rows]
     title = f"Functions, largest difference of self time first ({len(shown)} of "
     spare = ("cum change", f"cum {per}", "calls")
-    table = table_of("", columns, shown, left, spare)
+    table = table_of("", columns, shown, left, spare, ("difference", "change"))
     return _block(f"{title}{of or len(pair.functions)})", table=table)
 
 

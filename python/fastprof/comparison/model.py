@@ -150,7 +150,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One side compared with the first."""
+    """One side compared with the first; ``other_machine``: no machine ran on both sides."""
 
     before: str
     after: str
@@ -163,6 +163,7 @@ class Pair:
     kernels: tuple[Row, ...]
     loaders: tuple[Row, ...]
     notes: tuple[str, ...]
+    other_machine: bool = False
 
     @property
     def step(self) -> Effect | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fastprof.comparison.stats.significance import Series
+from fastprof.comparison.stats.significance import Recording, Series
 from fastprof.comparison.stats.transient import transient
 from fastprof.export.pstats_ import stats_dict
 from fastprof.lazy import Lazy
@@ -17,7 +17,7 @@ from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, steps_in
 from fastprof.report.step_costs import NO_SECTION
-from fastprof.report.step_table import costs_of_steps
+from fastprof.report.step_table import costs_are_limit, costs_of_steps
 from fastprof.report.waits import Functions, without_waits
 
 #: An argument of comparisons: a report, or the path of a saved run.
@@ -75,6 +75,11 @@ class Run:
         }
         whole = sum(costs.values()) / steps / 1e6 if costs else 0.0
         return {**named, STEP: whole, CPU: whole}
+
+    @property
+    def recording_at_most(self) -> bool:
+        """Whether :attr:`recording_ms` is the most that recording may cost."""
+        return costs_are_limit(self.report.snapshot)
 
     @property
     def started(self) -> str:
@@ -223,6 +228,13 @@ def recording_ms(side: Sequence[Run], names: Iterable[str]) -> float:
     """Return what recording costs per step in a row of :attr:`Run.series`: the mean of a side."""
     named = [next((n for n in names if n in run.recording_ms), "") for run in side]
     return sum(r.recording_ms.get(n, 0.0) for r, n in zip(side, named, strict=True)) / len(side)
+
+
+def recording(before: Sequence[Run], after: Sequence[Run], names: Iterable[str]) -> Recording:
+    """Return what recording costs in a row of :attr:`Run.series` on each side."""
+    names = tuple(names)
+    most = [any(run.recording_at_most for run in side) for side in (before, after)]
+    return Recording((recording_ms(before, names), recording_ms(after, names)), (most[0], most[1]))
 
 
 def _ms(column: Sequence[int]) -> list[float]:

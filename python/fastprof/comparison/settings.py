@@ -42,6 +42,9 @@ _NEVER = frozenset(
     {"pid", "job", "rank", "fell_back", "imports_folded", "new_threads_lost", "ended_threads"}
 )
 
+#: Fields of ``meta`` that tell machines apart.
+_OF_MACHINE = ("host_id", "hostname", "machine", "cpu")
+
 #: Files of earlier versions do not have them.
 _NEW = frozenset({"boot of the machine", "CPU"})
 
@@ -63,6 +66,22 @@ def settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]
         matters = next(iter((left or right).values()))
         rows.append(Setting(name, _listed(name, left, right), _listed(name, right, left), matters))
     return tuple(sorted(rows, key=lambda row: not row.matters))
+
+
+def other_machine(before: Sequence[Run], after: Sequence[Run]) -> bool:
+    """Return whether the sides ran on different machines, as far as the runs tell."""
+    known = [
+        {name: {run.report.meta.get(name) for run in side} - {None} for name in _OF_MACHINE}
+        for side in (before, after)
+    ]
+    apart = {
+        name
+        for name in _OF_MACHINE
+        if known[0][name] and known[1][name] and known[0][name].isdisjoint(known[1][name])
+    }
+    # A container has a name of its own on the same machine; a machine has a new boot after a start.
+    same_boot = bool(known[0]["host_id"] & known[1]["host_id"])
+    return bool(apart - {"host_id"}) and not same_boot
 
 
 def _of_side(runs: Sequence[Run]) -> dict[str, dict[str, str]]:

@@ -6,10 +6,11 @@ And how even the steps are: coefficients of variation (standard deviation over m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean, pstdev
 
 from fastprof.comparison.model import Change, Effect, SummaryRow
-from fastprof.comparison.runs import STEP, Run
+from fastprof.comparison.runs import STEP, Run, recording
 from fastprof.report.figures import duration, number, size_of, with_percent
 
 #: Part of a step from which the cost of recording has a row.
@@ -94,10 +95,19 @@ def _memory(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
 
 def _recording(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
     """Return what recording costs in a step, if it is worth a line."""
-    costs = _both(before, after, lambda run: run.recording_ms.get(STEP))
+    cost = recording(before, after, (STEP,))
+    known = [any(STEP in run.recording_ms for run in side) for side in (before, after)]
+    costs = tuple(ms if k else None for ms, k in zip(cost.ms, known, strict=True))
     steps = _both(before, after, _step_ms)
     worth = any(c and ms and c >= _WORTH * ms for c, ms in zip(costs, steps, strict=True))
-    return _row("of it recording", "ms", costs if worth else (None, None), duration)
+    texts = iter(cost.texts)
+    if not worth:
+        costs = (None, None)
+    row = _row("of it recording", "ms", costs, duration)
+    before_text, after_text = (
+        text and said for text, said in zip((row.before_text, row.after_text), texts, strict=True)
+    )
+    return replace(row, before_text=before_text, after_text=after_text)
 
 
 def _samples(before: Sequence[Run], after: Sequence[Run]) -> tuple[float | None, float | None]:

@@ -24,7 +24,7 @@ from fastprof.findings.rules import (
     steps,
     tensors,
 )
-from fastprof.report.findings import SEVERITIES, Examination, Finding
+from fastprof.report.findings import SEVERITIES, Examination, Finding, subject
 from fastprof.report.model import Report
 
 #: From the specific to the general: a later rule's time excludes an earlier one's.
@@ -179,7 +179,8 @@ def _reduced(
 def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:
     evidence = draft.evidence
     if by:
-        evidence += (f"The saving of {', '.join(by)} is not counted here again.",)
+        counted = ", ".join(map(subject, by))
+        evidence += (f"What is already counted under {counted} is not counted here again.",)
     ms = draft.ms if draft.promises and facts.share(draft.ms or 0.0) >= _LITTLE else None
     share = None if ms is None else facts.share(ms)
     steps = facts.report.steps.count

@@ -1,5 +1,6 @@
 """The table of steps: the time of one, and its top-level sections."""
 
+from fastprof.report.correct import correct
 from fastprof.report.in_run import unprofiled_step
 from fastprof.report.outliers import find_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
@@ -61,6 +62,12 @@ def costs_of_steps(whole: Snapshot) -> dict[int, float]:
     if not whole.phases:
         return {}
     return costs_by_section(whole, view_of(whole, RUN_PHASES[STEPS]))
+
+
+def costs_are_limit(whole: Snapshot) -> bool:
+    """Return whether these costs are the most that the run allows, not an estimate."""
+    factors = correct(whole).factors
+    return factors is not None and factors.bound
 
 
 def _step_rows(

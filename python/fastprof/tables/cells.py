@@ -26,6 +26,7 @@ class Table:
 
     Text in a left column wraps at words, except in ``whole``: its cells lose their middle instead.
     ``spare`` are headers of columns to drop in a narrow terminal, in this order.
+    ``last`` are those to drop only if shorter names and wrapped words do not save enough.
     ``total``: the last row sums up the others.
     """
 
@@ -36,6 +37,7 @@ class Table:
     spare: tuple[str, ...] = ()
     total: bool = False
     whole: frozenset[int] = frozenset()
+    last: tuple[str, ...] = ()
 
 
 def table_of(
@@ -44,6 +46,7 @@ def table_of(
     rows: Iterable[_Row],
     left: frozenset[int] = frozenset({0}),
     spare: tuple[str, ...] = (),
+    last: tuple[str, ...] = (),
 ) -> Table:
     """Return the table for columns, each a header and a function from a row to its cell."""
     return Table(
@@ -52,6 +55,7 @@ def table_of(
         tuple(tuple(cell(row) for _, cell in columns) for row in rows),
         left,
         spare,
+        last=last,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fastprof.report.figures import plural
-from fastprof.report.findings import Examination, Finding
+from fastprof.report.findings import Examination, Finding, subject
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import number, shortened
@@ -115,13 +115,21 @@ def all_findings(report: Report) -> list[Block]:
         )
         blocks.append(Block("", parts))
     if found.explained:
-        rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
+        rows = tuple(
+            f"{_capital(subject(rule))}: {', '.join(map(subject, by))}"
+            for rule, by in found.explained
+        )
         blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
     if found.abstained:
         no_gpu = report.gpu is not None and report.gpu.lacks_device
         of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
-        rows = tuple(f"{rule}: {_line(why)}" for rule, why in found.abstained if rule not in of_gpu)
-        rows += (f"{', '.join(of_gpu)}: no GPU was found",) if of_gpu else ()
+        rows = tuple(
+            f"{_capital(subject(rule))}: {_line(why)}"
+            for rule, why in found.abstained
+            if rule not in of_gpu
+        )
+        names = ", ".join(map(subject, of_gpu))
+        rows += (f"{_capital(names)}: no GPU was found",) if of_gpu else ()
         blocks.append(Block("Not checked:", (Items(rows),)))
     return blocks
 
@@ -147,8 +155,12 @@ def _about_gpu(why: str) -> bool:
 def _uncertain(found: Examination) -> list[str]:
     if not found.uncertain:
         return []
-    rules = ", ".join(found.uncertain)
-    return [f"These rules abstain, because their time may be a wait for a CPU: {rules}."]
+    subjects = ", ".join(map(subject, found.uncertain))
+    return [f"Not judged, because the time may be a wait for a CPU: {subjects}."]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _head(finding: Finding) -> str:

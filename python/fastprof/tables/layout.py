@@ -1,8 +1,8 @@
 """Lines no wider than the terminal: prose wraps at words, tables drop columns.
 
 A table that is too wide first loses its spare columns.  Then text cells wrap at words, and long
-names lose their middle.  If it is still too wide, it is split into several parts, one below the
-other, each with the columns that name the row.
+names lose their middle.  If it is still too wide, it loses its last columns, or is split into
+several parts, one below the other, each with the columns that name the row.
 """
 
 import re
@@ -80,6 +80,10 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
     if width is None:
         return _drawn(table, _widths(table))
     table = without_spare(table, width)
+    for header in table.last:
+        if _fits_narrowed(table, width):
+            break
+        table = _without(table, header)
     parts = [table] if _fits(table, width) else _parts(_narrowed(table, width), width)
     lines: list[str] = []
     for part in parts:
@@ -98,8 +102,7 @@ def without_spare(table: Table, width: int) -> Table:
     for header in table.spare:
         if _fits(table, width):
             break
-        if header in table.headers:
-            table = _columns(table, [i for i, h in enumerate(table.headers) if h != header])
+        table = _without(table, header)
     return table
 
 
@@ -120,6 +123,15 @@ def _widths(table: Table) -> list[int]:
 
 def _fits(table: Table, width: int) -> bool:
     return needed(table) <= width
+
+
+def _fits_narrowed(table: Table, width: int) -> bool:
+    widths = _squeezed(_narrowed(table, width), width)
+    return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
+
+
+def _without(table: Table, header: str) -> Table:
+    return _columns(table, [i for i, h in enumerate(table.headers) if h != header])
 
 
 def _columns(table: Table, kept: Sequence[int]) -> Table:

@@ -44,6 +44,32 @@ _WIDEST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
+class Recording:
+    """What recording costs per step, before and after: ``ms``; ``most``: the cost is a limit."""
+
+    ms: tuple[float, float] = (0.0, 0.0)
+    most: tuple[bool, bool] = (False, False)
+
+    @property
+    def difference_ms(self) -> float:
+        """The difference of the sides, which is no change of the program."""
+        return abs(self.ms[1] - self.ms[0])
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The costs as text: ``at most 5.00 ms`` where only a limit is known."""
+        before, after = (
+            f"{'at most ' if most else ''}{duration(ms)}"
+            for ms, most in zip(self.ms, self.most, strict=True)
+        )
+        return before, after
+
+
+#: Recording costs nothing, or it is unknown.
+_NO_COST = Recording()
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """One row of one run: ms per step, settled steps only, and the number of those left out."""
 
@@ -60,7 +86,7 @@ def effect_of_steps(
     level: float,
     noise: float,
     lost_ms: float = 0.0,
-    recording_ms: tuple[float, float] = (0.0, 0.0),
+    recording: Recording = _NO_COST,
     rows: int = 1,
     draws: int | None = None,
 ) -> Effect:
@@ -72,7 +98,7 @@ def effect_of_steps(
         level: the interval's level.
         noise: the part of the time before that counts as no change.
         lost_ms: time per step that other programs may have taken, which counts as no change either.
-        recording_ms: what recording costs per step on each side; their difference is no change.
+        recording: what recording costs; the difference of the sides is no change.
         rows: number of rows that are tested together.
         draws: draws of the bootstrap; None: as many as needed.
     """
@@ -81,7 +107,7 @@ def effect_of_steps(
         name, kind, steps, *_means(before.values, after.values),
         left_out=(before.left_out, after.left_out),
     )  # fmt: skip
-    margin = noise * (fact.before_ms or 0.0) + lost_ms + abs(recording_ms[1] - recording_ms[0])
+    margin = noise * (fact.before_ms or 0.0) + lost_ms + recording.difference_ms
     if min(steps) < FEWEST_STEPS:
         return withdrawn(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
     a, b = blocks_of(before.values), blocks_of(after.values)
@@ -110,7 +136,7 @@ def effect_of_steps(
     ]
     moved = quantiles.difference(*middles)
     return replace(
-        _tested(fact, found, margin, recording_ms),
+        _tested(fact, found, margin, recording),
         blocks=(a.length, b.length),
         median=MedianChange(
             middles[0].estimate, middles[1].estimate, moved.estimate, moved.low, moved.high
@@ -125,17 +151,17 @@ def effect_of_runs(
     after: Sequence[float],
     *,
     level: float,
-    recording_ms: tuple[float, float] = (0.0, 0.0),
+    recording: Recording = _NO_COST,
 ) -> Effect:
     """Return the change of a time per step between several runs per side, from their means."""
     fact = Effect(name, kind, (len(before), len(after)), *_means(before, after))
-    margin = abs(recording_ms[1] - recording_ms[0])
+    margin = recording.difference_ms
     found = welch(before, after, level=level, margin=margin)
     if found is None:
         return withdrawn(fact, "one run on each side")
     if not _known(fact, found):
         return withdrawn(fact, "the runs of one side differ too much from each other")
-    return _tested(fact, found, margin, recording_ms)
+    return _tested(fact, found, margin, recording)
 
 
 def welch(
@@ -259,12 +285,10 @@ def _known(effect: Effect, found: Difference) -> bool:
     return math.isfinite(found.limit) and found.limit * found.error <= widest
 
 
-def _tested(
-    effect: Effect, found: Difference, margin: float, recording_ms: tuple[float, float]
-) -> Effect:
+def _tested(effect: Effect, found: Difference, margin: float, recording: Recording) -> Effect:
     reason = ""
-    if abs(recording_ms[1] - recording_ms[0]) > _MUCH * margin:
-        reason = "recording takes {} before, {} after".format(*map(duration, recording_ms))
+    if recording.difference_ms > _MUCH * margin:
+        reason = "recording takes {} before, {} after".format(*recording.texts)
     low, high = _in_percent(effect.before_ms or 0.0, found)
     return replace(
         effect,

@@ -11,7 +11,7 @@ from fastprof.render.html.charts import colours, figure, swatch
 from fastprof.render.html.markup import Markup, bullets, el, facts, joined, table
 from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.report.figures import plural
-from fastprof.report.findings import Finding
+from fastprof.report.findings import Finding, subject
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
 from fastprof.tables.gpu import gpu_lines, has_gpu
@@ -91,7 +91,7 @@ def _findings(report: Report) -> list[Markup]:
     if not parts:
         checked = plural(len(examination.checked), "rule")
         parts.append(el("p", f"Nothing to change was found; {checked} checked."))
-    missing = [f"{rule}: {tables.name(why)}" for rule, why in examination.abstained]
+    missing = [f"{subject(rule)}: {tables.name(why)}" for rule, why in examination.abstained]
     if missing:
         summary = el("summary", f"{plural(len(missing), 'rule')} not checked")
         parts.append(el("details", summary, bullets(missing)))
