@@ -709,6 +709,10 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
         "Rank 1 is late by 10.0 ms per step since about step 100: forward +6.00 ms, and of all "
         "functions most in decode (dataset.py:31) +4.00 ms; this costs the job up to 10.0 %."
     )
+    late = replace(late, without_cpu_wait=True)
+    left_out = " by 10.0 ms per step, waits for a CPU not counted"
+    assert f"{left_out}, since about step 100: forward " in late_text(late, 100, False)
+    assert f"{left_out}: forward " in late_text(late, 100, True)
 
 
 def test_ranks_that_have_ended_are_not_silent():

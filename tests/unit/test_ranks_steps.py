@@ -365,6 +365,8 @@ def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known()
     late = judged(ranks).straggler
     assert (late.rank, late.cpu_wait) == (1, None)
     assert late.late_ms == pytest.approx(0.9, abs=0.2)
+    # Else "own work 20.3 ms" stands beside "data takes 29.7 ms".
+    assert " per step, waits for a CPU not counted, that of the others " in late.text
     left_out = "Own work leaves out waiting for a CPU"
     assert any(note.startswith(left_out) for note in judged(ranks).notes)
     assert not any(note.startswith(left_out) for note in judged(job(2, rest=rest)).notes)
@@ -379,6 +381,7 @@ def test_a_rank_whose_cpu_others_use_is_told_so():
     assert late.rank == 1
     assert late.cpu_wait == pytest.approx((3.0, 0.0))
     assert "; it waits for a CPU for 3.00 ms against 0" in late.text
+    assert "not counted" not in late.text
 
 
 def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():

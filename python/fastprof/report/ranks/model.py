@@ -187,6 +187,8 @@ class Straggler:
     #: Waiting for a CPU in ms per step, and the median of the others, if the difference is
     #: half of the delay or more.
     cpu_wait: tuple[float, float] | None = None
+    #: Own work leaves out waiting for a CPU, which is a tenth of it or more.
+    without_cpu_wait: bool = False
 
     @property
     def wait_ms(self) -> float:
@@ -208,7 +210,10 @@ class Straggler:
                 f"{there} (median), and the difference is in what torch computes in backward"
             )
         else:
-            text += f"its own work takes {here} per step, that of the others {there} (median)"
+            left_out = ", waits for a CPU not counted" if self.without_cpu_wait else ""
+            text += (
+                f"its own work takes {here} per step{left_out}, that of the others {there} (median)"
+            )
         if self.section is not None:
             name = {"GPU": "work on the GPU", UNACCOUNTED: "what is in no section"}.get(
                 self.section, ascii_name(self.section, 60)

@@ -29,6 +29,8 @@ _TURNS = 0.1
 #: Signals for which work in C++ in backward looks like waiting.
 ENGINE = ("autograd", "backward")
 _EVER = 1 << 62
+#: From this share of the rank's own work on, the verdict says that waits for a CPU are left out.
+_NOTEWORTHY = 0.1
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
 #: Number of kept hangs, the longest ones.
@@ -334,6 +336,7 @@ def straggler_of(
         late_steps=one.late_steps if window is None else None,
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
+        without_cpu_wait=test.plain and waiting[latest] >= _NOTEWORTHY * works[latest],
         # Functions are known for the whole run only.
         functions=function_excess(run, [runs[i] for i in others], worth(one)),
     )

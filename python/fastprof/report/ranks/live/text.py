@@ -139,7 +139,8 @@ def late_text(late: Straggler, since: int, again: bool) -> str:
     """Return who is late, since when, where, at what cost; ``again``: a known delay changed."""
     verb = "is now late" if again else "is late"
     text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step"
-    text += "" if again else f" since about step {since}"
+    left_out = ", waits for a CPU not counted" if late.without_cpu_wait else ""
+    text += left_out if again else f"{left_out and left_out + ','} since about step {since}"
     where = _where(late)
     text += f": {where}" if where else ""
     return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
