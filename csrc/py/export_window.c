@@ -167,6 +167,7 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     fp_export_put(&d, "phase", PyLong_FromLong((long)t->run_phase));
     fp_export_put(&d, "phases_ns", phase_times(x));
     fp_export_put(&d, "thread", PyLong_FromUnsignedLongLong(t->ident));
+    fp_export_put(&d, "last_event", PyLong_FromLongLong(t->last));
     fp_export_put(&d, "measured", PyLong_FromUnsignedLongLong(n));
     fp_export_put(&d, "steps", PyLong_FromUnsignedLongLong(t->steps->count));
     return d;

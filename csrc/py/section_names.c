@@ -181,10 +181,10 @@ fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         if (FP_LIKELY(s != NULL && s->name == args[0])) {
             return Py_NewRef((PyObject *)s);
         }
-        /* Without the guard, threads would wait for the dict's lock, and a
-         * child forked at that moment would wait forever. */
-        FP_GUARD();
         if (FP_LIKELY(PyUnicode_CheckExact(args[0]))) {
+            /* Without the guard, threads would wait for the dict's lock, and a
+             * child forked at that moment would wait forever. */
+            FP_GUARD();
             PyObject *found = PyDict_GetItemWithError(st->sections, args[0]);
             if (FP_LIKELY(found != NULL)) {
                 __atomic_store_n(near, (fp_section_object *)found,

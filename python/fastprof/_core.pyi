@@ -144,8 +144,9 @@ class Recorder:
         are [(name, bytes)]; ``waits`` are [(node, ns so far)] of what waits for other ranks;
         ``open`` are the names of the open sections; ``waiting``: the thread stands where it
         waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``phases_ns`` are
-        the times of all of them so far, ``thread`` is the thread's ident, ``steps`` and
-        ``measured`` how many steps there were so far.  None: nothing steps.
+        the times of all of them so far, ``thread`` is the thread's ident, ``last_event`` the
+        clock's ticks at its last event, ``steps`` and ``measured`` how many steps there were so
+        far.  None: nothing steps.
         """
     def node_times(self) -> bytes | None:
         """Own ns of each context of the thread that steps, as int64."""

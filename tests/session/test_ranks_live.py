@@ -25,7 +25,7 @@ from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.find import job_mark
 from fastprof.session.ranks.recording import Recording
 from fastprof.session.ranks.tcpstore import NotAStoreError
-from helpers import child_env, run_child, time_scale
+from helpers import child_env, run_child, time_scale, wait_for_sleeping_threads
 
 PROGRAM = """
 import os, signal, sys, time
@@ -179,6 +179,7 @@ def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
 
     def windows(recording, count):
         def look():
+            wait_for_sleeping_threads()  # the training thread has reached join()
             made.extend(recording.window() for _ in range(count))
 
         thread = threading.Thread(target=look)
@@ -189,13 +190,14 @@ def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
         recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
         prof.step()
         prof.enter_phase("validation")
+        time.sleep(0.2)  # a time whose value in ns changes with each better scale of the clock
         for _ in range(3):  # the same place each time, but other calls between them
             sorted([2, 1])
             windows(recording, 1)
-        windows(recording, 3)
+        windows(recording, 30)
         prof.leave_phase("validation")
-    assert [of.phase for of in made] == ["validation"] * 6
-    assert [of.works for of in made] == [True, True, True, True, False, False]
+    assert {of.phase for of in made} == {"validation"}
+    assert [of.works for of in made] == [True] * 4 + [False] * 29
 
 
 def test_a_section_that_only_waits_is_no_work_outside_of_sections(monkeypatch):
@@ -242,7 +244,7 @@ class Steps:
             **{f"{n}_ns": ns(*(0 for _ in rows)) for n in ("communication", "autograd")},
             "sections": [("data", ns(*(50_000_000 for _ in rows)))], "waits": [], "open": [],
             "waiting": False, "phase": 0, "phases_ns": [0] * 9, "thread": 0,
-            "measured": self.steps, "steps": self.steps, "gpu_busy": self.busy,
+            "last_event": 0, "measured": self.steps, "steps": self.steps, "gpu_busy": self.busy,
             "gpu_last": self.known - 1,
             "gpu_compute_ns": ns(*(7_000_000 if i < self.known else -1 for i in rows)),
         }  # fmt: skip

@@ -7,7 +7,6 @@ import importlib
 import re
 import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
@@ -89,8 +88,8 @@ def test_the_test_command_sees_an_editable_install(tmp_path: Path):
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     assert not run_tests.is_editable(python)
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    info = tmp_path / "venv" / "lib" / version / "site-packages" / "fastprof-1.dist-info"
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    info = packages / "fastprof-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fastprof\nVersion: 1\n")
     (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {}}')

@@ -77,7 +77,6 @@ class Recording:
         self._phases: list[tuple[int, list[int]]] = []
         #: Of the training thread at the last window.
         self._position: object = None
-        self._times = b""
         self._beat = 0
         self._gpu_compute = 0
         #: The last step whose waits on the GPU were known, and since when.
@@ -118,19 +117,17 @@ class Recording:
             between=self._between(raw),
             process=os.getpid(),
             parent=os.getppid(),
-            works=self._has_moved(frame) and phase in BETWEEN,
+            works=self._has_moved(frame, raw["last_event"]) and phase in BETWEEN,
             cuda=_uses_cuda(),
             gpu_busy=raw["gpu_busy"],
             gpu_compute=self._gpu_compute,
         )
 
-    def _has_moved(self, frame: FrameType | None) -> bool:
+    def _has_moved(self, frame: FrameType | None, last_event: int) -> bool:
         """Return whether the training thread has made a call, or is at another instruction."""
         position = None if frame is None else (id(frame.f_code), frame.f_lasti)
-        before, self._position = self._position, position
-        times = self._trees[-1][2] if self._trees else b""
-        calls, self._times = times != self._times, times
-        return position != before or calls
+        before, self._position = self._position, (position, last_event)
+        return self._position != before
 
     def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:
         """Add the blocks that have become complete; return communication by section.
