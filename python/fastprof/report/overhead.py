@@ -144,8 +144,8 @@ def _beside_limits(factors: HookFactors) -> str:
     """Return how the cost of functions differs from that of single calls."""
     if factors.calls == 1.0:
         return (
-            " Steps without the function hook suggest a larger cost of functions than the test at the "
-            "start, which was subtracted."
+            " Steps without the function hook suggest a larger cost of functions than the test at "
+            "the start, which was subtracted."
         )
     limit, other = ("least", "less") if factors.most > 1.0 else ("most", "more")
     return (
