@@ -181,6 +181,31 @@ def test_a_neighbour_that_slows_hooked_calls_once_does_not_decide(monkeypatch):
     assert len(set(calls)) == 3
 
 
+def test_a_neighbour_that_stays_for_seconds_does_not_decide_over_a_long_process(monkeypatch):
+    """It slows hooked calls by half, and a loop without calls hardly."""
+    plain, hooked, inside = times()
+    now, hooks, measured = [100.0], [False], []
+
+    def disturbed():
+        measured.append(now[0])
+        hooks[0] = not hooks[0]
+        slower = 1.0 if now[0] > 110.0 else 1.08 if hooks[0] else 1.6
+        loops = plain if hooks[0] else hooked
+        return {kind: slower * ns for kind, ns in loops.items()}
+
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate, "_times_ns", disturbed)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    true = calibrate._calibration(plain, hooked, inside, constructors=backend == "monitoring")
+    while now[0] < 1000.0:
+        found = calibrate.calibration(backend)
+        assert now[0] < 116.0 or found == true
+        now[0] += 0.5
+    assert sorted(set(measured)) == [100.0 + 2**n - 1 for n in range(10)]
+
+
 def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(calibrate, "_measured", {})

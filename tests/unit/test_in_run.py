@@ -143,7 +143,7 @@ def test_the_median_s_interval_is_that_of_the_sign_test() -> None:
 
 
 def test_noise_says_nothing() -> None:
-    snapshot = simulated(1.0, blocks=12, noise=2_000_000)
+    snapshot = simulated(1.0, blocks=12, noise=150_000)
     assert correct(snapshot).factors is None
     report = build_report(snapshot)
     assert report.steps.unprofiled is None
@@ -270,6 +270,102 @@ def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
         "is the most that steps without the function hook allow"
         in build_report(waiting).overhead.text
     )
+
+
+def scattered(snapshot: Snapshot, *parts: float) -> Snapshot:
+    """Return the run with one place per part, where the hook seems to cost that part of the truth.
+
+    No section ran in all places, so only whole steps count.
+    """
+    truth = snapshot.steps.recent_ns[0] - UNPROFILED
+    rows = tuple(
+        replace(row, plain_ns=round(row.hooked_ns - part * truth), sections=())
+        for row, part in zip(snapshot.steps.unprofiled, parts, strict=False)
+    )
+    return replace(
+        snapshot,
+        phases=(PhaseTime("steps", 10**9, 1),),
+        steps=replace(snapshot.steps, unprofiled=rows),
+    )
+
+
+def stated(snapshot: Snapshot) -> tuple[float, float]:
+    """Return the limits of the cost of a step in ns that the report states."""
+    overhead = build_report(snapshot).overhead
+    least, most = overhead.least_steps_share, overhead.steps_share
+    assert least is not None
+    assert most is not None
+    step_ns = snapshot.steps.sum_ns / snapshot.steps.measured
+    return least * step_ns, most * step_ns
+
+
+UNEVEN = (0.5, 0.6, 0.8, 0.95, 1.05, 1.3, 1.5, 1.6)
+
+
+def test_calls_that_cost_more_than_the_calibration_are_stated_though_steps_vary() -> None:
+    """Code that is rarely in the caches, for example."""
+    snapshot = scattered(simulated(3.0), *UNEVEN)
+    truth = snapshot.steps.recent_ns[0] - UNPROFILED
+    least, most = stated(snapshot)
+    assert least == pytest.approx(0.5 * truth, rel=0.02)
+    assert most == pytest.approx(1.6 * truth, rel=0.02)
+    text = build_report(snapshot).overhead.text
+    assert "is the least that steps without the function hook allow" in text
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(1.6, 0.0), (3.0, 0.4)])
+def test_what_the_run_suggests_beyond_the_calibration_is_the_most_that_is_stated(
+    factor: float, slower: float
+) -> None:
+    snapshot = scattered(simulated(factor, slower), *UNEVEN)
+    truth = snapshot.steps.recent_ns[0] - UNPROFILED
+    least, most = stated(snapshot)
+    calls = truth / factor if not slower else 0.0
+    assert least == pytest.approx(max(calls, 0.5 * truth), rel=0.02)
+    assert most == pytest.approx(truth, rel=0.02)
+    text = build_report(snapshot).overhead.text
+    assert "suggest a larger cost of functions than the test" in text
+    assert "up to" not in text
+
+
+def test_the_most_that_the_run_allows_is_stated_in_full() -> None:
+    """Calls and bytecode together cost no less than the run's limit."""
+    snapshot = scattered(simulated(1.0, 1 / 3), *(part / 2 for part in UNEVEN))
+    truth = snapshot.steps.recent_ns[0] - UNPROFILED
+    least, most = stated(snapshot)
+    assert least == pytest.approx(0.25 * truth, rel=0.02)
+    assert most == pytest.approx(0.8 * truth, rel=0.02)
+
+
+def test_a_cost_that_is_not_known_to_a_tenth_is_a_range() -> None:
+    parts = (0.8, 0.85, 0.9, 0.97, 1.03, 1.1, 1.15, 1.2)
+    snapshot = scattered(simulated(1.3), *parts)
+    truth = snapshot.steps.recent_ns[0] - UNPROFILED
+    least, most = stated(snapshot)
+    assert least == pytest.approx(0.8 * truth, rel=0.02)
+    assert most == pytest.approx(1.2 * truth, rel=0.02)
+    assert "of wall time" in build_report(replace(snapshot, duration_ns=10**9)).overhead.text
+    least, most = stated(scattered(simulated(1.3), *(0.05 * part + 0.95 for part in parts)))
+    assert least == most == pytest.approx(truth, rel=0.02)
+
+
+@pytest.mark.parametrize("times", [0.6, 1.6])
+def test_a_machine_whose_speed_changes_after_the_places_makes_the_cost_a_range(
+    times: float,
+) -> None:
+    """The first places are near to each other, so those of a short run tell of its beginning."""
+    fast = simulated(1.0)
+    wall = round(times * fast.steps.recent_ns[0])
+    steps = replace(
+        fast.steps,
+        sum_ns=wall * STEPS,
+        recent_ns=(wall,) * STEPS,
+        series=replace(fast.steps.series, wall_ns=(wall,) * STEPS),
+    )
+    found = hook_cost(replace(fast, steps=steps))
+    assert found is not None
+    truth = fast.steps.recent_ns[0] - UNPROFILED
+    assert (found.low, found.high) == pytest.approx(sorted((truth, times * truth)), rel=0.01)
 
 
 def test_slower_bytecode_that_nothing_confirms_is_a_bound() -> None:

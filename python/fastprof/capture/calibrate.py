@@ -35,8 +35,9 @@ _SAME, _AGAIN = 0.05, 3
 #: Pause before each further round, in s: other programs run in it.
 _REST_S = 0.001
 
-#: Most measurements per process, and the fewest seconds between two of them.
-_MOST_TIMES, _LATER_S = 3, 1.0
+#: Fewest seconds from the first measurement to the second; each later distance is twice as long.
+#: A neighbour on the machine can disturb all measurements of some seconds.
+_LATER_S = 1.0
 
 #: In tests a nested call cost at most an eighth more; above this share it is noise.
 _MOST_NESTED = 0.3
@@ -135,12 +136,12 @@ def _step_ns(recorder: Recorder) -> float:
 def calibration(backend: str) -> Calibration | None:
     """Return the hook's cost for ``backend``, by the least times measured in this process.
 
-    A measurement takes 20 to 200 ms: the first call measures, and two later calls that come a
-    second or more after the last measurement.  Returns None if it cannot measure now, mostly
+    A measurement takes 20 to 200 ms: the first call measures, and later calls that come 1, 2, 4, 8
+    and so on seconds after the last measurement.  Returns None if it cannot measure now, mostly
     because another profiler records; a later call tries again.
     """
     known = _measured.get(backend)
-    if known is None or (known.times < _MOST_TIMES and time.monotonic() - known.at_s >= _LATER_S):
+    if known is None or time.monotonic() - known.at_s >= _LATER_S * 2 ** (known.times - 1):
         try:
             _measured[backend] = known = _merged(known, _measure(backend))
         except Exception:  # uncorrected times are better than none

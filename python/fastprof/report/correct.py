@@ -59,6 +59,14 @@ class Correction:
             return self.overhead_ns
         return round((self.overhead_ns + self.bytecode_ns) * self.factors.least)
 
+    @property
+    def most_ns(self) -> int | None:
+        """The most that the hook cost, bytecode included; None: not calibrated."""
+        if self.overhead_ns is None:
+            return None
+        most = 1.0 if self.factors is None else self.factors.most
+        return round((self.overhead_ns + self.bytecode_ns) * most)
+
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     """Return the corrected exclusive time of every node, computed once per snapshot.

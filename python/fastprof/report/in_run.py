@@ -9,7 +9,7 @@ calibration's loops and, before Python 3.12, how much slower its bytecode is.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import comb
+from math import comb, sqrt
 from statistics import median
 
 from fastprof.report.flat import top_sections
@@ -22,6 +22,9 @@ LEAST_BLOCKS = 6
 #: The time of an unprofiled step is reported if half of its interval is at most this part of it.
 #: The calibration is adjusted if the hook's cost is known to that part.
 _KNOWN_STEP, _KNOWN_COST = 0.05, 0.25
+
+#: If half of the interval is above this part of the hook's cost, the report gives the interval.
+_ONE_FIGURE = 0.1
 
 #: Confidence in the calibration, as standard deviations: of the factor for calls, of the share of
 #: bytecode's time, and of its estimate for a part of a step.
@@ -71,16 +74,17 @@ class HookFactors:
     """``calls``: the cost of calls as a multiple of the calibration's; ``bytecode``: the share of
     the time of often called Python functions that the hook's slower bytecode adds.
 
-    ``bound``: the run only gives an upper limit of the hook's cost, which is below the
-    calibration's estimate.  This happens if a step waits until a fixed time, and the hook's cost
-    shortens the wait.  ``least``: the part of this limit that is the run's lower limit; 1.0 without
-    a bound.
+    ``bound``: the run only gives limits of the hook's cost, and these are not around the
+    calibration's estimate.  If it is outside of them, the nearer one counts.  The estimate is too
+    high if a step waits until a fixed time, and the hook's cost shortens the wait.  ``least`` and
+    ``most`` are the limits to state, as multiples of what counts.
     """
 
     calls: float
     bytecode: float
     bound: bool = False
     least: float = 1.0
+    most: float = 1.0
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
@@ -97,8 +101,28 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def hook_cost(snapshot: Snapshot) -> Interval | None:
-    """Return the time in ns that the function hook adds to a step; None: not measured."""
-    return median_interval([b.hooked_ns - b.plain_ns for b in snapshot.steps.unprofiled])
+    """Return the time in ns that the function hook adds to a step; None: not measured.
+
+    Most places without the hook are early in a short run.  If the machine becomes slower later,
+    the hook's share of a step stays the same; if steps have more work later, its time does.  The
+    interval holds both.
+    """
+    blocks = [b for b in snapshot.steps.unprofiled if b.hooked_ns > 0]
+    times = median_interval([b.hooked_ns - b.plain_ns for b in blocks])
+    shares = median_interval([1.0 - b.plain_ns / b.hooked_ns for b in blocks])
+    walls = _walls(snapshot)
+    if times is None or shares is None or not walls:
+        return times
+    step_ns = median(walls)
+    return Interval(
+        (times.value + shares.value * step_ns) / 2,
+        min(times.low, shares.low * step_ns),
+        max(times.high, shares.high * step_ns),
+    )
+
+
+def _walls(snapshot: Snapshot) -> Sequence[int]:
+    return snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
 
 
 def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
@@ -155,7 +179,7 @@ def _is_uneven(step: UnprofiledStep) -> bool:
 
 def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     hook = hook_cost(snapshot)
-    walls = snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
+    walls = _walls(snapshot)
     if hook is None or not walls:
         return None
     own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
@@ -224,15 +248,29 @@ def hook_factors(
 
 
 def _bounded(total: _Part, slower: float) -> HookFactors | None:
-    """Scale down the calibration's costs to the run's limit, if they are above it."""
-    assert total.cost is not None
-    left = max(0.0, total.python - total.calls_in_python)
-    most = max(total.cost.high, total.cost.error)
-    if most >= total.calls + slower * left:
+    """Combine the calibration's costs with the run's limits; None: they agree.
+
+    Outside of the limits the costs are scaled to the nearer one.  Below the run's median they stay,
+    and the median is the most that is stated.
+    """
+    cost = total.cost
+    assert cost is not None
+    said = total.calls + slower * max(0.0, total.python - total.calls_in_python)
+    if cost.low > said:
+        nearer = replace(total, cost=Interval(cost.low, cost.low, cost.low))
+        found = _exact(nearer, 1.0, slower)
+        return found and replace(found, bound=True, most=cost.high / cost.low)
+    if cost.value > said:
+        least = max(cost.low, total.calls)
+        return HookFactors(1.0, slower, bound=True, least=least / said, most=cost.value / said)
+    most = max(cost.high, cost.error)
+    if most >= said:
         return None
-    # With cheaper calls, bytecode has a larger share of the time.
-    part = most / (total.calls + slower * total.python)
-    least = min(1.0, max(0.0, total.cost.low) / most) if most > 0 else 1.0
+    # With cheaper calls, bytecode has a larger share of the time:
+    # most = part * calls + slower * part * (python - part * calls_in_python)
+    linear, square = total.calls + slower * total.python, slower * total.calls_in_python
+    part = 2.0 * most / (linear + sqrt(max(0.0, linear**2 - 4.0 * square * most)))
+    least = min(1.0, max(0.0, cost.low) / most) if most > 0 else 1.0
     return HookFactors(part, slower * part, bound=True, least=least)
 
 
@@ -309,7 +347,11 @@ def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
         bytecode = 0.0
     if not _FACTORS[0] <= calls <= _FACTORS[1] or bytecode > _MOST_BYTECODE:
         return None
-    return HookFactors(calls, bytecode)
+    cost = total.cost
+    if cost.error <= _ONE_FIGURE * cost.value:
+        return HookFactors(calls, bytecode)
+    limits = max(0.0, cost.low) / cost.value, cost.high / cost.value
+    return HookFactors(calls, bytecode, least=limits[0], most=limits[1])
 
 
 def scaled(calibration: Calibration, factors: HookFactors) -> Calibration:

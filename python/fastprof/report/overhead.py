@@ -5,7 +5,7 @@ from dataclasses import replace
 from fastprof.report.correct import Correction, correct
 from fastprof.report.figures import duration, percent_between, plural
 from fastprof.report.functions import thread_of_steps
-from fastprof.report.in_run import hook_cost, is_uneven, own_costs, unprofiled_step
+from fastprof.report.in_run import HookFactors, hook_cost, is_uneven, own_costs, unprofiled_step
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
@@ -38,10 +38,10 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
     own = own_costs(snapshot)
     sections_ms = None if own.timed is None else (own.timed + own.untimed) / 1e6
     windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
-    total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
-    least_ms = (sections_ms or 0.0) + windows_ms
+    total_ms = least_ms = (sections_ms or 0.0) + windows_ms
     if functions_ms is not None:
         least_ms += (correction.least_ns or 0) / 1e6
+        total_ms += (correction.most_ns or 0) / 1e6
     known = functions_ms is not None or sections_ms is not None
     share = least = None
     if snapshot.duration_ns and known:
@@ -56,7 +56,9 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
         "operator windows": windows_ms or None,
     }
     if sections_ms is None:  # functions are the only cost
-        text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
+        calls_ms = functions_ms or 0.0
+        took = _estimated(*((calls_ms, calls_ms) if bytecode_ms else (least_ms, total_ms)))
+        text = f"The function hook cost {took}{of_wall}"
     else:
         listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
         text = f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
@@ -111,10 +113,7 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     step = unprofiled_step(snapshot)
     bounded = ""
     if correction.factors is not None and correction.factors.bound:
-        bounded = (
-            " The cost of functions is the most that steps without the function hook allow; "
-            "the cost of single calls suggests more."
-        )
+        bounded = _beside_limits(correction.factors)
     if step is None:
         hook = hook_cost(snapshot)
         if hook is None or hook.high <= 0 or not is_uneven(snapshot):
@@ -141,6 +140,20 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     return found + bounded
 
 
+def _beside_limits(factors: HookFactors) -> str:
+    """Return how the cost of functions differs from that of single calls."""
+    if factors.calls == 1.0:
+        return (
+            " Steps without the function hook suggest a larger cost of functions than the test at "
+            "the start, which was subtracted."
+        )
+    limit, other = ("least", "less") if factors.most > 1.0 else ("most", "more")
+    return (
+        f" The cost of functions is the {limit} that steps without the function hook allow; "
+        f"the cost of single calls suggests {other}."
+    )
+
+
 def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
     """Add the cost inside measured steps, as a part of their time in all threads."""
     steps = whole.steps
@@ -162,9 +175,11 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
             if number != thread:
                 cost += sum(tree.nodes.self_ns) - sum(column)
-        least = cost * (1.0 if correction.factors is None else correction.factors.least)
+        least = cost
         if correction.factors is None:
             cost += correction.bytecode_ns
+        else:
+            least, cost = cost * correction.factors.least, cost * correction.factors.most
     elif hook:
         least = float(correction.overhead_ns or 0)
         cost = least + correction.bytecode_ns
