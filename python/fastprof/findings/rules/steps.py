@@ -278,7 +278,8 @@ def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; the saving assumes that it took as long as forward.
 
     Silent if activations are recomputed (torch.utils.checkpoint), because backward then contains a
-    forward, and in a job of several ranks, which wait for each other in backward. Above its usual
+    forward, if the program calls torch.autograd.grad (gradients of gradients are part of what it
+    computes), and in a job of several ranks, which wait for each other in backward. Above its usual
     share it is a note.
     """
     need_steps(facts)
@@ -287,7 +288,7 @@ def backward_share(facts: Facts) -> Draft | None:
         raise Abstain("no sections forward and backward ran in the measured steps")
     limit = LIMITS["backward-to-forward"]
     ratio = backward / forward if forward else 0.0
-    if recomputes(facts):
+    if recomputes(facts) or facts.use("gradients").calls > 0:
         return None
     if facts.ranks > 1:
         # Ranks exchange gradients there: an early rank waits for the others.
