@@ -361,12 +361,12 @@ def untrained_gradients(facts: Facts) -> Draft | None:
         return None
     said = ascii_name(name, 100)
     path, _, kind = said.partition(" ")
+    # An optimizer from before the recording is known once it steps.
+    who = "No optimizer that steps has" if meta.get("torch_untrained_of") else "No optimizer has"
     which = f"{path.rpartition('.')[2]}." if kind else "its "
     return Draft(
         value=100 * share, unit="%",
-        title=(
-            f"No optimizer has the {plural(size, 'parameter')} of {said}, which records gradients"
-        ),
+        title=f"{who} the {plural(size, 'parameter')} of {said}, which records gradients",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
             (f"They are {percent(share)} of all parameters that require gradients. Forward keeps a "
