@@ -51,7 +51,9 @@ def test_the_percentiles_of_a_variation_are_of_the_steps_that_it_names() -> None
     sections = {"data": 10, "forward": 60, "backward": 70}
     recorded = operators({"aten::mm": 1})
     made = run(sections, durations=lengths, cpu_ms=lengths, operators=recorded)
-    said = " ".join({**found(made), **noted(made)}["step-time-variation"].evidence)
+    rule = {**found(made), **noted(made)}["step-time-variation"]
+    assert rule.title.endswith(" %, without those of operator recording")
+    said = " ".join(rule.evidence)
     assert f"Of {STEPS - 3} steps without operator recording p50 is" in said
 
 

@@ -69,7 +69,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
     ms = max(mean - quick, 0.0)
     return Draft(
         value=100 * cv, unit="%",
-        title=f"Step times vary by {percent(cv)}",
+        title=f"Step times vary by {percent(cv)}{_steps_left_out(facts)}",
         severity=severity,
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
@@ -136,6 +136,11 @@ def _steps_seen(facts: Facts) -> str:
     """Return which steps :func:`_step_times` describes."""
     own = len(_outside_windows(facts))
     return f"{own} steps without operator recording" if own else f"{facts.steps} steps"
+
+
+def _steps_left_out(facts: Facts) -> str:
+    # The head of a report has the variation of all steps.
+    return ", without those of operator recording" if _outside_windows(facts) else ""
 
 
 def _outside_windows(facts: Facts) -> list[float]:
