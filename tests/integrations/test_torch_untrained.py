@@ -60,8 +60,16 @@ CASES = (
     # The optimizer keeps copies of all parameters, as DeepSpeed's does.
     ("m = Both(); train(m, [torch.zeros(3, requires_grad=True)])", "None"),
     ("m = Both(); train(m, m.head.parameters(), steps=2)", "None"),
-    # An optimizer from before the hooks is not known.
+    # An optimizer from before the hooks is known once it steps.
     ("m = Both(); train(m, m.head.parameters(), late=True)", "None"),
+    ("m = Both(); train(m, m.head.parameters(), late=True, steps=12)", "backbone (Linear)"),
+    ("m = Both(); train(m, m.parameters(), late=True, steps=12)", "None"),
+    (
+        "m = Both(); train(m, m.parameters()); train(m, m.head.parameters(), steps=12)",
+        "None|backbone (Linear)",
+    ),
+    # One that has copies remains unknown.
+    ("m = Both(); train(m, [torch.zeros(3, requires_grad=True)], late=True, steps=12)", "None"),
 )
 
 
@@ -70,7 +78,8 @@ def test_modules_that_record_gradients_for_no_optimizer() -> None:
     calls = [call for call, _ in CASES]
     made = run_child(f"{PROGRAM}\n{EACH_IN_A_FORK.format(calls=calls)}").check()
     found = [line.split(" | ") for line in made.stdout.splitlines()]
-    assert [name for name, _ in found] == [name for _, name in CASES]
+    expected = [name for _, names in CASES for name in names.split("|")]
+    assert [name for name, _ in found] == expected
     # Of 576 + 130 parameters.
     assert float(found[1][1]) == pytest.approx(576 / 706)
-    assert [share == "None" for _, share in found] == [name == "None" for _, name in CASES]
+    assert [share == "None" for _, share in found] == [name == "None" for name in expected]

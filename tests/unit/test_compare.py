@@ -517,6 +517,23 @@ def test_another_machine_of_the_same_kind_is_named():
     assert not pair_of(run([10.0] * N, meta=old), before).settings
 
 
+def test_a_module_without_an_optimizer_is_one_setting_in_words():
+    meta = {"torch_untrained": "Sequential", "torch_untrained_size": 7447652,
+            "torch_untrained_share": 0.9462853768190925, "torch_untrained_of": "x"}  # fmt: skip
+    (setting,) = pair_of(run([10.0] * N, meta=meta), run([10.0] * N, meta={})).settings
+    assert (setting.name, setting.before, setting.after) == (
+        "gradients that no optimizer uses", "Sequential", "-",
+    )  # fmt: skip
+
+
+def test_a_change_stands_in_the_cell_of_its_figure(slower):
+    """A column "change" of its own may land in another table than its figure."""
+    text = to_text(slower, 80)
+    table = text.split("Sections\n")[1].split("Notes")[0]
+    assert "change" not in table
+    assert re.search(r"forward +9\.98 -> 12\.0 \(\+21%\)", table)
+
+
 def test_many_values_of_a_side_are_one_and_a_number():
     def side(name, seeds):
         words = "train.py --config {}.yaml --seed {}"

@@ -598,6 +598,19 @@ def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
     )
 
 
+def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
+    """A notebook with a Profiler and nothing else: not "call Tensor.backward less often"."""
+    backward = torch_py("torch/autograd/__init__.py", "backward")
+    forward = torch_py("torch/nn/modules/linear.py", "Linear.forward")
+    inside = {"": [calls(backward, 50), calls(forward, 40)]}
+    rule = found(run({"data": 5}, inside=inside))["unaccounted"]
+    assert rule.title == "95.0 % of the step is in no section: forward and backward have none"
+    assert "torch_loop.attach(profiler)" in rule.fix[0]
+    assert rule.saving == ""
+    sections = run({"data": 5, "forward": 10, "backward": 10}, inside=inside)
+    assert "have none" not in text(found(sections)["unaccounted"])
+
+
 def test_what_the_loop_calls_there_includes_the_program_s_functions() -> None:
     """An environment that takes longer than each single call on tensors beside it."""
     sample = torch_py("torch/distributions/categorical.py", "Categorical.sample")
@@ -881,6 +894,9 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     outermost = {**meta, "torch_untrained": "Sequential"}
     fix = found(run(meta=outermost))["untrained-gradients"].fix[0]
     assert "call its requires_grad_(False) before the loop" in fix
+    later = {**meta, "torch_untrained_of": "optimizers that stepped"}
+    title = found(run(meta=later))["untrained-gradients"].title
+    assert title.startswith("No optimizer that steps has the 71674 parameters of")
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 

@@ -51,7 +51,9 @@ def test_the_percentiles_of_a_variation_are_of_the_steps_that_it_names() -> None
     sections = {"data": 10, "forward": 60, "backward": 70}
     recorded = operators({"aten::mm": 1})
     made = run(sections, durations=lengths, cpu_ms=lengths, operators=recorded)
-    said = " ".join({**found(made), **noted(made)}["step-time-variation"].evidence)
+    rule = {**found(made), **noted(made)}["step-time-variation"]
+    assert rule.title.endswith(" %, without those of operator recording")
+    said = " ".join(rule.evidence)
     assert f"Of {STEPS - 3} steps without operator recording p50 is" in said
 
 
@@ -232,7 +234,8 @@ def test_launching_backward_for_a_moment_longer_is_no_finding() -> None:
         (2, 1, "torch.set_num_threads(1), or OMP_NUM_THREADS=1: the loader's worker needs a CPU"),
         (4, 0, "torch.set_num_threads(2), or OMP_NUM_THREADS=2."),
         (1, 4, "DataLoader(num_workers=1): one CPU is the training thread's."),
-        (1, 1, "Fewer threads: "),
+        (1, 1, "Stop what else runs on this machine"),
+        (2, 0, "Stop what else runs on this machine"),
     ],
 )  # fmt: skip
 def test_threads_that_have_a_cpu_are_counted(threads: int, workers: int, fix: str) -> None:

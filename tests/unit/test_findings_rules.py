@@ -246,6 +246,14 @@ def test_s1_23_recomputation_suppresses_the_rule_about_backward():
     assert "backward-share" not in noted(told)
 
 
+def test_a_loss_of_gradients_is_no_finding_about_backward():
+    """A physics-informed network or a gradient penalty: backward computes what forward defines."""
+    phases = {"data": 9, "forward": 15, "backward": 60}
+    grad = {"backward": [calls(torch_py("torch/autograd/__init__.py", "grad", 320), 1)]}
+    assert "backward-share" not in found(run(phases, inside=grad))
+    assert "backward-share" not in noted(run(phases, inside=grad))
+
+
 @pytest.mark.parametrize(
     ("forward", "backward", "rules"),
     [(35, 45, set()), (30, 50, set()), (45, 45, {"forward-share"}), (35, 38, set()),

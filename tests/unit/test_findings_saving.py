@@ -110,10 +110,15 @@ def test_workers_that_persist_end_because_each_pass_has_a_new_loader() -> None:
 
 
 def test_restarts_are_counted_and_not_per_epoch() -> None:
-    watched = loader(4, workers=2, starts=(5, 5 * 100 * MS), shutdowns=(5, 5 * MS),
-                     firsts=(5, 5 * 30 * MS), loads=loads(1), ready=40)  # fmt: skip
+    same = {"workers": 2, "firsts": (5, 5 * 30 * MS), "loads": loads(1), "ready": 40}
+    watched = loader(4, starts=(5, 5 * 100 * MS), shutdowns=(5, 5 * MS), **same)
     rule = found(run(loaders=(watched,)))["loader-recreated"]
-    assert rule.title.startswith("Worker processes are started 5 times: as long as ")
+    assert rule.title.startswith("Worker processes are started again 4 times: as long as ")
+    # The loader whose starts take longest is the first reason, and all loaders count.
+    slower = loader(4, starts=(2, 2 * 600 * MS), shutdowns=(2, 2 * 5 * MS), **same)
+    rule = found(run(loaders=(watched, replace(slower, split="val"))))["loader-recreated"]
+    assert "again 5 times" in rule.title
+    assert "(val)" in rule.evidence[0]
     assert rule.saving.endswith(" in all")
 
 

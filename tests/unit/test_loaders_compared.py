@@ -39,6 +39,12 @@ def test_s4_17_the_table_has_counts_weights_times_and_shares():
     assert sum(row.time_share for row in made.loaders) == pytest.approx(1)
 
 
+def test_s4_17_a_loader_alone_has_no_shares_that_are_always_100():
+    table = loader_tables(report(loader("a", 70, **SAME), loader("b", 9, split="val", **SAME)))[0]
+    assert "realized %" not in table.headers
+    assert "time %" not in f"{table.headers} {table.title}"
+
+
 def test_s4_17_slow_data_of_one_loader_is_its_reading_or_preprocessing():
     (found,) = hints(loader("main", 70, data=5, **SAME), loader("aux", 30, data=47, **SAME))
     assert found == (

@@ -253,6 +253,25 @@ def test_threads_have_separate_tables(report):
     assert main.total_ms < main.raw_total_ms
 
 
+def test_threads_of_one_name_are_one_row_with_their_number():
+    builder = Builder()
+    builder.thread(Node(py("train", 1, "/x/t.py"), 1, 100 * MS))
+    for ident in (140282349745856, 140282235356864, 140282349745856):
+        waits = Node(py("wait", 7, "/x/q.py"), 1, 10 * MS)
+        builder.thread(waits, ident=ident, name=f"thread {ident}", ended=True)
+    builder.thread(Node(py("feed", 9, "/x/q.py"), 1, 4 * MS), ident=5, name="thread 5", ended=True)
+    for ms in (1, 5):
+        builder.thread(Node(py(f"watch{ms}", ms), 1, ms * MS), ident=ms, name="monitor")
+    table = tables.threads_table(build_report(builder.snapshot()))
+    names = [(row[0], *row[-2:]) for row in table.rows]
+    assert names == [
+        ("MainThread", "1", "train"),
+        ("unnamed (4 threads, ended)", "2", "wait"),
+        ("monitor (2 threads)", "2", "watch5"),
+    ]
+    assert [float(row[1]) for row in table.rows] == [100, 34, 6]
+
+
 # ---- steps ----
 
 

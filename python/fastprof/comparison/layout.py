@@ -335,18 +335,23 @@ def _rows(title: str, rows: Sequence[Row], columns: _Columns) -> Block:
     made: list[tuple[str, Callable[[Row], str]]] = [("name", lambda r: short(r.name))]
     for header, key, text in columns:
         if any(r.figures.get(key, _NOTHING) != _NOTHING for r in rows):
-            made += _both_columns(header, key, text)
+            made.append(_both_sides(header, key, text))
     return _block(title, table=table_of("", made, rows[:ROWS]))
 
 
 _NOTHING = Change(None, None)
 
 
-def _both_columns(
+def _both_sides(
     header: str, key: str, text: Callable[[float | None], str]
-) -> list[tuple[str, Callable[[Row], str]]]:
-    values = (header, lambda row: _arrow(row.figures.get(key, _NOTHING), text))
-    return [values, ("change", lambda row: _change(row, key))]
+) -> tuple[str, Callable[[Row], str]]:
+    def cell(row: Row) -> str:
+        figure = row.figures.get(key, _NOTHING)
+        moved = _change(row, key)
+        said = f" ({moved})" if row.status != "both" or figure.relative is not None else ""
+        return _arrow(figure, text) + said
+
+    return header, cell
 
 
 def _change(row: Row, key: str) -> str:

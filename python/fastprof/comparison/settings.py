@@ -27,6 +27,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "cpu_limit": ("CPU limit of the container", ""),
     "torch_threads": ("PyTorch's threads", ""),
     "torch_anomaly_mode": ("PyTorch's anomaly detection", "it makes forward and backward longer"),
+    "torch_untrained": ("gradients that no optimizer uses", ""),
     "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
     "clock": ("clock", ""),
     "timer": ("timer", _OTHER_CLOCK),
@@ -39,7 +40,18 @@ _META: Mapping[str, tuple[str, str]] = {
     "command": ("command line", ""),
 }
 _NEVER = frozenset(
-    {"pid", "job", "rank", "fell_back", "imports_folded", "new_threads_lost", "ended_threads"}
+    {
+        "pid",
+        "job",
+        "rank",
+        "fell_back",
+        "imports_folded",
+        "new_threads_lost",
+        "ended_threads",
+        "torch_untrained_size",
+        "torch_untrained_share",
+        "torch_untrained_of",
+    }
 )
 
 #: Fields of ``meta`` that tell machines apart.

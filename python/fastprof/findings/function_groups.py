@@ -168,6 +168,8 @@ GROUPS: Mapping[str, Match] = {
     "recompute": _python(
         r"torch/utils/checkpoint\.py$", r"(?:.*\.)?\w*[cC]heckpoint\w*(?:\..*)?"
     ),
+    "autograd": _python(r"torch/autograd/__init__\.py$", r"backward"),
+    "gradients": _python(r"torch/autograd/__init__\.py$", r"grad"),
     "autocast": _python(r"torch/amp/autocast_mode\.py$", r"(?:autocast\.)?__enter__"),
     "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
 }  # fmt: skip

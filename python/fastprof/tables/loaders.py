@@ -34,13 +34,17 @@ def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
         *_NAMED, "batches", "realized %", "weight", "time %", "data ms", "forward ms",
         "backward ms", "optimizer ms", "batch wait ms",
     )  # fmt: skip
+    # The only loader of its split has all of its batches.
+    mixed = len({r.split for r in loaders}) < len(loaders)
     rows = tuple(
-        (short(r.name), short(r.split), str(r.batches), percent(r.realized),
-         number(r.weight, 2), percent(r.time_share), number(r.data_ms), number(r.forward_ms),
-         number(r.backward_ms), number(r.optimizer_ms), number(r.batch_wait_ms))
+        (short(r.name), short(r.split), str(r.batches), percent(r.realized) if mixed else "",
+         number(r.weight, 2), percent(r.time_share) if mixed else "", number(r.data_ms),
+         number(r.forward_ms), number(r.backward_ms), number(r.optimizer_ms),
+         number(r.batch_wait_ms))
         for r in loaders
     )  # fmt: skip
-    title = "Data loaders (means per batch; time %: share of the time of the split's batches)"
+    share = "; time %: share of the time of the split's batches" if mixed else ""
+    title = f"Data loaders (means per batch{share})"
     return Table(title, headers, rows, left=frozenset({0, 1}))
 
 

@@ -1,5 +1,6 @@
 """A report as tables of finished cells, for plain text and for terminals."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name
@@ -8,7 +9,15 @@ from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
 from fastprof.report.outliers import NO_DETAIL
-from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, SectionRow, StepTable, key_of
+from fastprof.report.rows import (
+    OWN_COST,
+    UNACCOUNTED,
+    FunctionRow,
+    SectionRow,
+    StepTable,
+    ThreadTable,
+    key_of,
+)
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
@@ -23,6 +32,8 @@ from fastprof.tables.steps import split_table
 FUNCTION_ROWS = 25
 #: A section with a smaller share, which rounds to 0 %, has no row on one screen.
 _NOTHING = 0.005
+#: The name of a thread of which only the number is known.
+_NUMBERED = re.compile(r"thread \d+")
 
 
 def place(row: FunctionRow) -> str:
@@ -252,15 +263,20 @@ def calls(row: FunctionRow) -> str:
 
 
 def threads_table(report: Report) -> Table:
-    """Return the work of each thread; without rows if there was only one."""
+    """Return the work of each thread; without rows if there was only one.
+
+    Threads of the same name are one row with their number.
+    """
     if len(report.threads) < 2:
         return Table("", (), ())
+    alike: dict[tuple[str, bool], list[ThreadTable]] = {}
+    for thread in report.threads:
+        alike.setdefault((_thread_name(thread.name), thread.ended), []).append(thread)
     headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
     rows = tuple(
-        (_thread_name(t.name, t.ended), number(t.total_ms),
-         number(t.raw_total_ms), str(len(t.functions)),
-         short(t.functions[0].qualname) if t.functions else "")
-        for t in report.threads
+        (_threads_name(name, ended, len(threads)), number(sum(t.total_ms for t in threads)),
+         number(sum(t.raw_total_ms for t in threads)), *_most_self_time(threads))
+        for (name, ended), threads in alike.items()
     )  # fmt: skip
     return Table("Threads", headers, rows, frozenset({0, 4}), spare=("raw total ms", "functions"))
 
@@ -275,6 +291,23 @@ def worker_function_tables(report: Report, limit: int) -> list[Table]:
     ]
 
 
-def _thread_name(name: str, ended: bool) -> str:
+def _thread_name(name: str) -> str:
+    """Return a thread's name; the number of one without a name says nothing, and may come again."""
+    return "unnamed" if _NUMBERED.fullmatch(name) else short(name)
+
+
+def _threads_name(name: str, ended: bool, count: int) -> str:
+    said = [plural(count, "thread")] if count > 1 or name == "unnamed" else []
     # The name of "all ended threads" already says so.
-    return short(name) + (" (ended)" if ended and "ended" not in name else "")
+    said += ["ended"] if ended and "ended" not in name else []
+    return f"{name} ({', '.join(said)})" if said else name
+
+
+def _most_self_time(threads: Sequence[ThreadTable]) -> tuple[str, str]:
+    """Return the number of functions of these threads, and the one with most self time."""
+    times: dict[tuple[str, str, int], float] = {}
+    for row in (row for thread in threads for row in thread.functions):
+        key = row.qualname, row.file, row.line
+        times[key] = times.get(key, 0.0) + row.self_ms
+    most = max(times, key=lambda key: times[key], default=("", "", 0))
+    return str(len(times)), short(most[0])

@@ -41,6 +41,8 @@ def unaccounted(facts: Facts) -> Draft | None:
     row = facts.rows.get(UNACCOUNTED)
     if row is None or len(facts.rows) < 2:
         raise Abstain("no section ran in the measured steps")
+    if not any(name in FORWARD | BACKWARD for name in facts.rows) and facts.use("autograd").calls:
+        return _no_phases(facts, row)
     hot = facts.hot_outside
     ms, stalled = while_idle(facts, row * (1 - facts.imported_outside))
     theirs = min(ms, facts.free_ms)
@@ -69,6 +71,22 @@ def unaccounted(facts: Facts) -> Draft | None:
         return replace(draft, severity="note") if facts.has_functions else draft
     # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
+
+
+def _no_phases(facts: Facts, ms: float) -> Draft | None:
+    """Return the finding for a loop that trains, and whose forward and backward have no section."""
+    draft = share_draft(
+        facts, _LIMIT, ms,
+        rule="unaccounted",
+        title="{share} of the step is in no section: forward and backward have none",
+        evidence=("So nothing can be said about the phases of a step.",),
+        fix=(
+            ("Around the loop, `with fastprof.integrations.torch_loop.attach(profiler):` makes the "
+            'sections; or write them, as `with profile_section("forward"):`.'),
+        ),
+        sections=frozenset({UNACCOUNTED}),
+    )  # fmt: skip
+    return None if draft is None else replace(draft, promises=False)
 
 
 def validation_share(facts: Facts) -> Draft | None:

@@ -63,7 +63,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
             "" if own or used is None or cpus is None
             else f"{others} have the CPUs, or a container has used up its CPU limit.",
         ),
-        fix=_fewer(facts) if own else fix,
+        fix=_fewer(facts, fix) if own else fix,
     )  # fmt: skip
     if draft is None:
         return None
@@ -73,8 +73,11 @@ def cpu_contention(facts: Facts) -> Draft | None:
     return replace(draft, severity="note")
 
 
-def _fewer(facts: Facts) -> tuple[str, ...]:
-    """Return the threads and workers that have CPUs; empty, for the rule's text, if unknown."""
+def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the threads and workers that have CPUs; empty, for the rule's text, if unknown.
+
+    ``others``: what to do if all of them have one, and other programs must be what competes.
+    """
     threads = facts.report.meta.get("torch_threads")
     if facts.cpus is None or not isinstance(threads, int) or facts.ranks > 1:
         return ()  # how many ranks share this machine is unknown
@@ -89,7 +92,7 @@ def _fewer(facts: Facts) -> tuple[str, ...]:
         out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
     if workers > cpus - 1 and not _wants_workers(facts):
         out.append(f"DataLoader(num_workers={cpus - 1}): one CPU is the training thread's.")
-    return tuple(out)
+    return tuple(out) or (() if threads + workers > cpus else others)
 
 
 def _wants_workers(facts: Facts) -> bool:

@@ -281,14 +281,15 @@ def loader_recreated(facts: Facts) -> Draft | None:
     shutdown = sum((w.shutdown_ms or 0.0) * (w.shutdowns - 1) for _, w, *_ in costs)
     if shutdown > total / 2:  # then the other rule describes it better
         total, shutdown = total - shutdown, 0.0
-    most = max(w.starts for _, w, _, _ in costs)
+    costs.sort(key=lambda cost: -sum(cost[2:]))
+    again = sum(w.starts - 1 for _, w, _, _ in costs)
     in_data = _per_span(facts, sum(first for *_, first in costs))
     if shutdown:  # done by the last next() of a pass
         in_data += facts.use("shutdown").shared.get("data", 0.0)
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
         rule="loader-recreated",
-        title=f"Worker processes are started {most} times: {_as_long(facts)}",
+        title=f"Worker processes are started again {plural(again, 'time')}: {_as_long(facts)}",
         evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
         fix=_BUILD_ONCE if all(w.persistent for _, w, _, _ in costs) else (),
         claims={

@@ -69,7 +69,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
     ms = max(mean - quick, 0.0)
     return Draft(
         value=100 * cv, unit="%",
-        title=f"Step times vary by {percent(cv)}",
+        title=f"Step times vary by {percent(cv)}{_steps_left_out(facts)}",
         severity=severity,
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
@@ -136,6 +136,11 @@ def _steps_seen(facts: Facts) -> str:
     """Return which steps :func:`_step_times` describes."""
     own = len(_outside_windows(facts))
     return f"{own} steps without operator recording" if own else f"{facts.steps} steps"
+
+
+def _steps_left_out(facts: Facts) -> str:
+    # The head of a report has the variation of all steps.
+    return ", without those of operator recording" if _outside_windows(facts) else ""
 
 
 def _outside_windows(facts: Facts) -> list[float]:
@@ -278,7 +283,8 @@ def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; the saving assumes that it took as long as forward.
 
     Silent if activations are recomputed (torch.utils.checkpoint), because backward then contains a
-    forward, and in a job of several ranks, which wait for each other in backward. Above its usual
+    forward, if the program calls torch.autograd.grad (gradients of gradients are part of what it
+    computes), and in a job of several ranks, which wait for each other in backward. Above its usual
     share it is a note.
     """
     need_steps(facts)
@@ -287,7 +293,7 @@ def backward_share(facts: Facts) -> Draft | None:
         raise Abstain("no sections forward and backward ran in the measured steps")
     limit = LIMITS["backward-to-forward"]
     ratio = backward / forward if forward else 0.0
-    if recomputes(facts):
+    if recomputes(facts) or facts.use("gradients").calls > 0:
         return None
     if facts.ranks > 1:
         # Ranks exchange gradients there: an early rank waits for the others.
@@ -360,12 +366,12 @@ def untrained_gradients(facts: Facts) -> Draft | None:
         return None
     said = ascii_name(name, 100)
     path, _, kind = said.partition(" ")
+    # An optimizer from before the recording is known once it steps.
+    who = "No optimizer that steps has" if meta.get("torch_untrained_of") else "No optimizer has"
     which = f"{path.rpartition('.')[2]}." if kind else "its "
     return Draft(
         value=100 * share, unit="%",
-        title=(
-            f"No optimizer has the {plural(size, 'parameter')} of {said}, which records gradients"
-        ),
+        title=f"{who} the {plural(size, 'parameter')} of {said}, which records gradients",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
             (f"They are {percent(share)} of all parameters that require gradients. Forward keeps a "

@@ -79,7 +79,10 @@ class Models:
 
     def __init__(self, *, knows_optimizers: bool = True) -> None:
         # Outermost modules that were called with gradients on, until :meth:`untrained` looks.
-        self._graded: weakref.WeakSet[Any] | None = weakref.WeakSet() if knows_optimizers else None
+        self._graded: weakref.WeakSet[Any] | None = weakref.WeakSet()
+        #: Whether all optimizers are known, not only those that were made or have stepped since.
+        self.knows_optimizers = knows_optimizers
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         # Whether each module was in training mode when it was last trained.
         self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -100,6 +103,10 @@ class Models:
         """Note that the program has made an optimizer."""
         self._optimizers.add(optimizer)
         self._others.clear()
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """Note that an optimizer has stepped, which may be older than the hooks."""
+        self._stepped.add(optimizer)
 
     def called(self, module: Any) -> None:
         """Note a call with gradients on; of several calls before backward the first counts."""
@@ -124,7 +131,7 @@ class Models:
         roots, self._graded = self._graded, None
         held = {
             id(parameter)
-            for optimizer in list(self._optimizers)
+            for optimizer in (*self._optimizers, *self._stepped)
             for group in optimizer.param_groups
             for parameter in group["params"]
         }

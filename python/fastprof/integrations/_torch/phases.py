@@ -28,6 +28,8 @@ EVAL = profile_section("eval")
 _REMEMBERED = 1000
 #: Batches to wait for an optimizer of torch that was made and has not stepped.
 _PATIENCE = 64
+#: Steps of optimizers after which those that are older than the hooks count as known.
+_FIRST_STEPS = 8
 #: Calls of backward whose CPU time is not read.
 _FIRST_BACKWARDS = 4
 
@@ -82,6 +84,7 @@ class Phases:
         # Wall and CPU time when backward began, where they are read; calls without readings.
         self._backward_at: tuple[int, int] | None = None
         self._seen_backwards = 0
+        self._steps_to_look = 0 if self.models.knows_optimizers else _FIRST_STEPS
         self._optimizers: list[int] = []
         self._in_closure = False
         self._stepped: Any = None
@@ -232,7 +235,7 @@ class Phases:
         self._backward_opened = BACKWARD.enter_phase()
         if self._seen_backwards < _FIRST_BACKWARDS:  # may wait for ranks that start later
             self._seen_backwards += 1
-            if self._seen_backwards == _FIRST_BACKWARDS:
+            if self._seen_backwards == _FIRST_BACKWARDS and self.models.knows_optimizers:
                 self._look_for_untrained()
         else:
             self._backward_at = clock(), thread_time_ns()
@@ -246,6 +249,8 @@ class Phases:
         if found is not None:
             names = ("torch_untrained", "torch_untrained_size", "torch_untrained_share")
             self.run.facts.update(zip(names, found, strict=True))
+            if not self.models.knows_optimizers:
+                self.run.facts["torch_untrained_of"] = "optimizers that stepped"
 
     def backward_ends(self, *exc_info: Any) -> None:
         """Handle the end of autograd, also by an exception."""
@@ -311,6 +316,11 @@ class Phases:
         stepped, self._stepped = self._stepped, None
         if stepped is not None:
             self._optimized = True
+            if self._steps_to_look:
+                self._steps_to_look -= 1
+                self.models.optimizer_stepped(stepped)
+                if not self._steps_to_look:
+                    self._look_for_untrained()
             if self._ends_step(stepped):
                 self._step()
 
