@@ -82,6 +82,7 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
     l->outstanding = 0;
     l->answered_ns = 0;
     memset(&l->counters, 0, sizeof(l->counters));
+    l->cleared = ticks;
     if (l->begin_ns != 0) {
         fp_ledger_begin(l, fp_clock_map_to_gpu(&l->clock, ticks));
     }

@@ -127,10 +127,31 @@ fp_ledger_settle_clones(fp_ledger *l)
     l->clones = 0;
 }
 
+/* Lanes are read later: they may still hold what happened before clear(). */
+static int
+is_cleared(const fp_ledger *l, const fp_event *e)
+{
+    switch ((fp_event_kind)e->kind) {
+    case FP_EVENT_LAUNCH:
+    case FP_EVENT_GRAPH_LAUNCH:
+    case FP_EVENT_STEP:
+        return e->ticks < l->cleared;
+    case FP_EVENT_SYNC:
+        return e->until < l->cleared;
+    default:
+        return 0;
+    }
+}
+
 void
 fp_ledger_event(fp_ledger *l, const fp_event *said)
 {
     fp_event now = *said, *e = &now;
+    if (FP_UNLIKELY(is_cleared(l, e))) {
+        l->counters.stale +=
+            e->kind == FP_EVENT_LAUNCH || e->kind == FP_EVENT_GRAPH_LAUNCH;
+        return;
+    }
     e->place = fp_renames_apply(&l->renames, e->place);
     e->via = fp_renames_apply(&l->renames, e->via);
     switch ((fp_event_kind)e->kind) {

@@ -104,6 +104,7 @@ typedef struct fp_ledger {
     uint32_t attachment;  /* ids of other attachments are ignored */
     int64_t begin_ns;     /* start of the recording, device clock */
     int64_t end_ns;       /* its end; INT64_MAX while it runs */
+    int64_t cleared;      /* ticks of the last clear(); 0: none */
     int64_t latest_ns;    /* no activity ends later; 0: unknown */
     int graph_ids_wrong;  /* CUPTI reports wrong ids for graphs */
     uint64_t outstanding; /* launches without any activity so far */

@@ -31,7 +31,12 @@ fp_call_form_init(fp_state *st)
         PyObject *number = PyMapping_GetItemString(map, opcode_names[i]);
         st->opcodes[i] = number ? (unsigned char)PyLong_AsLong(number) : 0;
         Py_XDECREF(number);
-        PyErr_Clear();
+        if (FP_HAVE_RESUME_OPCODE && i == FP_OPCODE_RESUME && !number) {
+            rc = -1; /* calls of generators would be miscounted */
+        }
+        else {
+            PyErr_Clear();
+        }
     }
     Py_XDECREF(map);
     Py_XDECREF(opcode);

@@ -748,6 +748,40 @@ FP_TEST(gpu_ledger_clear_starts_again)
     CHECK_UINT(s.memory.bytes, 0);
 }
 
+/* Lanes are read later: they may still hold what happened before clear(). */
+FP_TEST(gpu_ledger_events_from_before_clear_are_not_counted)
+{
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    fp_ledger_clear(l, 1000);
+    record(l, kit_kernel(9, BASE_NS + 1010, BASE_NS + 1020,
+                         "ncclDevKernel_AllReduce"));
+    launch_at(l, 1, own(4, 1), 999);
+    fp_ledger_event(
+        l, &(fp_event){.kind = FP_EVENT_SYNC, .ticks = 900, .until = 999});
+    fp_ledger_event(
+        l, &(fp_event){
+               .kind = FP_EVENT_STEP, .ticks = 999, .id = 70, .section = 1});
+    CHECK_UINT(l->counters.launches, 0);
+    CHECK_UINT(l->counters.stale, 1);
+    CHECK_UINT(l->outstanding, 0);
+    CHECK_UINT(l->counters.syncs, 0);
+    CHECK_UINT(l->sums.host.count, 0);
+    launch_at(l, 2, own(4, 1), 1000);
+    fp_ledger_event(
+        l, &(fp_event){.kind = FP_EVENT_SYNC, .ticks = 900, .until = 1030});
+    fp_ledger_event(
+        l, &(fp_event){
+               .kind = FP_EVENT_STEP, .ticks = 1040, .id = 2, .section = 1});
+    fp_ledger_age(l, BASE_NS + 2000, 1);
+    CHECK_UINT(l->counters.launches, 1);
+    CHECK_UINT(l->counters.syncs, 1);
+    CHECK_UINT(l->timeline[0].step_count, 1);
+    CHECK_UINT(l->timeline[0].waits.count, 1);
+    CHECK_INT(fp_step_waits_last(&l->timeline[0].waits), 2);
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
 {
     setting s;

@@ -312,6 +312,25 @@ assert t.gpu["sum_ns"] == 7000, t.activity
 
 
 @each_tier
+def test_what_happened_before_clear_is_not_counted(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+r = begin(tier)
+for step in range(50):
+    work("old", 1)
+    fakegpu.item()
+    r.step()
+r.clear()
+work("new", 7)
+t = end(r)
+t.check()
+assert t.gpu["counters"]["launches"] == 7, t.gpu["counters"]
+assert t.gpu["counters"]["syncs"] == 0, t.gpu["counters"]
+assert t.gpu["devices"][0]["step_count"] == 0, t.gpu["devices"][0]
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
 def test_clear_while_other_threads_launch(fake_gpu: FakeGpu, tier: str) -> None:
     code = """
 r = begin(tier)

@@ -420,3 +420,19 @@ def test_call_sites_of_code_that_the_program_makes_are_bounded() -> None:
             held.append(recorder.memory()["bytes"])
     recorder.disable()
     assert held[0] == held[1]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no RESUME")
+def test_an_interpreter_without_resume_is_refused() -> None:
+    """Each resume of a generator would count as a call."""
+    said = run_child(
+        """
+import opcode
+opcode.opmap = {name: n for name, n in opcode.opmap.items() if name != "RESUME"}
+try:
+    import fastprof._core
+except KeyError as e:
+    print(e)
+"""
+    ).check()
+    assert said.stdout == "'RESUME'\n"
