@@ -85,9 +85,14 @@ def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
     return wrapped
 
 
-def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
-    """Return pstats rows of the second run: ``{(file, line, name): (cc, nc, tt, ct, callers)}``."""
-    profile = fastprof.Profile(correct=correct)
+def stats(run: Callable[[], object]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return pstats rows of the second run, corrected and as recorded.
+
+    A row is ``{(file, line, name): (cc, nc, tt, ct, callers)}``.
+    """
+    from fastprof.export.pstats_ import stats_dict
+
+    profile = fastprof.Profile()
     profile.enable()
     try:
         run()
@@ -95,9 +100,8 @@ def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
         run()
     finally:
         profile.disable()
-    profile.create_stats()
-    rows: dict[Any, Any] = profile.stats
-    return rows
+    snapshot = profile.snapshot()
+    return stats_dict(snapshot), stats_dict(snapshot, correct_times=False)
 
 
 def final_report(

@@ -7,8 +7,10 @@ true time.
 from __future__ import annotations
 
 import cProfile
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -63,28 +65,42 @@ def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: 100.0 * value / total for name, value in seconds.items()}
 
 
-def _keep_least(least: dict[str, float], seconds: Mapping[str, float]) -> None:
-    """Keep the fastest of all rounds per component."""
-    for name, value in seconds.items():
-        least[name] = min(value, least.get(name, value))
+@dataclass
+class _Found:
+    """Seconds of each component in the round in which it was recorded as fastest.
+
+    A corrected time must not choose its round: a calibration that a neighbour disturbed subtracts
+    too much, and would win.
+    """
+
+    recorded: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, recorded: Mapping[str, float], seconds: Mapping[str, float]) -> None:
+        for name, value in recorded.items():
+            if value < self.recorded.get(name, math.inf):
+                self.recorded[name] = value
+                self.seconds[name] = seconds[name]
 
 
-def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
-    found: dict[str, Callable[[Callable[[], object]], Stats]] = {}
+def _profiled(run: Callable[[], object]) -> Iterator[tuple[str, Stats, Stats]]:
+    """Run under each profiler; yield its name, its times, and its times as recorded."""
     if not fastprof_adapter.missing():
-        found["fastprof"] = lambda run: fastprof_adapter.stats(run, correct=True)
-        found["fastprof, raw"] = lambda run: fastprof_adapter.stats(run, correct=False)
-    found["cProfile"] = _cprofile
-    return found
+        corrected, recorded = fastprof_adapter.stats(run)
+        yield "fastprof", corrected, recorded
+        yield "fastprof, raw", recorded, recorded
+    stats = _cprofile(run)
+    yield "cProfile", stats, stats
 
 
-def _round(parts: Parts, truth: dict[str, float], profiled: Mapping[str, dict[str, float]]) -> None:
+def _round(parts: Parts, truth: _Found, profiled: dict[str, _Found]) -> None:
     # Run twice, as with profilers: in the first run the interpreter adapts to the change.
     _unprofiled(parts)
-    _keep_least(truth, _unprofiled(parts))
-    for name, profile in _profilers().items():
-        stats = profile(lambda: _program(parts))
-        _keep_least(profiled[name], _component_seconds(stats, parts))
+    seconds = _unprofiled(parts)
+    truth.add(seconds, seconds)
+    for name, stats, recorded in _profiled(lambda: _program(parts)):
+        found = profiled.setdefault(name, _Found())
+        found.add(_component_seconds(recorded, parts), _component_seconds(stats, parts))
 
 
 def _at_depth(frames: int, run: Callable[[], None]) -> None:
@@ -109,19 +125,18 @@ def measure(rounds: int, divisor: int) -> dict[str, Any]:
     programs = {
         title: [(c, max(1, n // divisor)) for c, n in sized] for title, sized in PROGRAMS.items()
     }
-    truths: dict[str, dict[str, float]] = {title: {} for title in programs}
-    found: dict[str, dict[str, dict[str, float]]] = {
-        title: {name: {} for name in _profilers()} for title in programs
-    }
+    truths = {title: _Found() for title in programs}
+    found: dict[str, dict[str, _Found]] = {title: {} for title in programs}
     for number in range(rounds):
         for title, parts in programs.items():
             _at_depth(number % _DEPTHS, partial(_round, parts, truths[title], found[title]))
     data: dict[str, Any] = {}
     for title, truth in truths.items():
-        true_shares = _shares(truth)
-        wall = sum(truth.values())
+        true_shares = _shares(truth.seconds)
+        wall = sum(truth.seconds.values())
         data[title] = {"wall_s": wall, "true_shares": true_shares, "profilers": {}}
-        for name, seconds in found[title].items():
+        for name, of_profiler in found[title].items():
+            seconds = of_profiler.seconds
             shares = _shares(seconds)
             error = max(abs(shares.get(c, 0.0) - s) for c, s in true_shares.items())
             data[title]["profilers"][name] = {

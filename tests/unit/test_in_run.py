@@ -368,6 +368,24 @@ def test_a_machine_whose_speed_changes_after_the_places_makes_the_cost_a_range(
     assert (found.low, found.high) == pytest.approx(sorted((truth, times * truth)), rel=0.01)
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(measured: bool) -> None:
+    """Without the hook the program would wait for as large a part of its time."""
+    quiet = replace(
+        simulated(1.0, blocks=40 if measured else 0), phases=(PhaseTime("steps", 10**9, 1),)
+    )
+    step_ns = quiet.steps.recent_ns[0]
+    wait_ns = STEPS * step_ns  # a few steps wait for long
+    split = (("compute", quiet.steps.sum_ns), ("cpu_wait", wait_ns))
+    busy = replace(quiet.steps, sum_ns=quiet.steps.sum_ns + wait_ns, split=split)
+    _, most = stated(quiet)
+    overhead = build_report(replace(quiet, steps=busy)).overhead
+    truth = 1 - UNPROFILED / step_ns
+    assert most / step_ns == pytest.approx(truth, rel=0.02)
+    assert overhead.steps_share == pytest.approx(truth, rel=0.02)
+    assert overhead.least_steps_share == pytest.approx(truth, rel=0.02)
+
+
 def test_slower_bytecode_that_nothing_confirms_is_a_bound() -> None:
     """A function may spend its time in operators on arrays, which the hook does not slow."""
     snapshot = replace(simulated(1.0, 0.4, blocks=0), duration_ns=10**9)

@@ -110,7 +110,7 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
     blocks = [b for b in snapshot.steps.unprofiled if b.hooked_ns > 0]
     times = median_interval([b.hooked_ns - b.plain_ns for b in blocks])
     shares = median_interval([1.0 - b.plain_ns / b.hooked_ns for b in blocks])
-    walls = _walls(snapshot)
+    walls = step_walls(snapshot)
     if times is None or shares is None or not walls:
         return times
     step_ns = median(walls)
@@ -121,7 +121,8 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
     )
 
 
-def _walls(snapshot: Snapshot) -> Sequence[int]:
+def step_walls(snapshot: Snapshot) -> Sequence[int]:
+    """Return the times in ns of the last measured steps."""
     return snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
 
 
@@ -179,7 +180,7 @@ def _is_uneven(step: UnprofiledStep) -> bool:
 
 def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     hook = hook_cost(snapshot)
-    walls = _walls(snapshot)
+    walls = step_walls(snapshot)
     if hook is None or not walls:
         return None
     own_ns = own_costs(snapshot).in_steps / snapshot.steps.count

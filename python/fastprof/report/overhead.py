@@ -1,11 +1,19 @@
 """The profiler's own cost, in figures and in a sentence."""
 
 from dataclasses import replace
+from statistics import median
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.figures import duration, percent_between, plural
 from fastprof.report.functions import thread_of_steps
-from fastprof.report.in_run import HookFactors, hook_cost, is_uneven, own_costs, unprofiled_step
+from fastprof.report.in_run import (
+    HookFactors,
+    hook_cost,
+    is_uneven,
+    own_costs,
+    step_walls,
+    unprofiled_step,
+)
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
@@ -155,7 +163,12 @@ def _beside_limits(factors: HookFactors) -> str:
 
 
 def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
-    """Add the cost inside measured steps, as a part of their time in all threads."""
+    """Add the cost inside measured steps, as a part of their time in all threads.
+
+    Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
+    is therefore compared with the steps without it, and a cost measured in the run with the median
+    step, if that is longer.
+    """
     steps = whole.steps
     if not steps.sum_ns or not whole.phases:
         return overhead
@@ -167,7 +180,10 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         return overhead
     part = part_in_steps(whole, view)
     own = costs.in_steps * part
-    cost = least = 0.0
+    cost = least = bytecode = 0.0
+    running_ns = max(1, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
+    if correction.factors is not None:
+        running_ns = max(running_ns, round(steps.measured * median(step_walls(whole) or (0,))))
     if hook and correction.applied:
         thread = thread_of_steps(view)
         cost = sum(costs_by_section(whole, view).values())
@@ -177,16 +193,15 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
                 cost += sum(tree.nodes.self_ns) - sum(column)
         least = cost
         if correction.factors is None:
-            cost += correction.bytecode_ns
+            bytecode = correction.bytecode_ns / steps.sum_ns
         else:
             least, cost = cost * correction.factors.least, cost * correction.factors.most
     elif hook:
-        least = float(correction.overhead_ns or 0)
-        cost = least + correction.bytecode_ns
+        least = cost = float(correction.overhead_ns or 0)
+        bytecode = correction.bytecode_ns / steps.sum_ns
+    least, cost = (ns / running_ns + own / steps.sum_ns for ns in (least, cost))
     return replace(
-        overhead,
-        steps_share=min(1.0, (cost + own) / steps.sum_ns),
-        least_steps_share=min(1.0, (least + own) / steps.sum_ns),
+        overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
     )
 
 
