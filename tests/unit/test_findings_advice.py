@@ -897,6 +897,9 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     later = {**meta, "torch_untrained_of": "optimizers that stepped"}
     title = found(run(meta=later))["untrained-gradients"].title
     assert title.startswith("No optimizer that steps has the 71674 parameters of")
+    numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
+    assert "parameters of module 0 (Net), which" in numbered.title
+    assert "call its requires_grad_(False) before" in numbered.fix[0]
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 
