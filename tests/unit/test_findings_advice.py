@@ -607,6 +607,14 @@ def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
     assert rule.title == "95.0 % of the step is in no section: forward and backward have none"
     assert "torch_loop.attach(profiler)" in rule.fix[0]
     assert rule.saving == ""
+    # Without a promise there is nothing to count twice.
+    file = "torch/optim/adam.py"
+    update = calls(torch_py(file, "_single_tensor_adam", 347), 5, 1,
+                   calls(tensor("addcdiv_"), 25, 800))  # fmt: skip
+    adam = calls(torch_py(file, "Adam.step", 200), 0, 1, update)
+    both = found(run({"data": 5}, inside={"": [calls(backward, 40), adam]}))
+    assert "one parameter at a time: 30.0 % of the step" in both["optimizer-unfused"].title
+    assert both["unaccounted"].evidence == ("Nothing can be said about the phases of a step.",)
     sections = run({"data": 5, "forward": 10, "backward": 10}, inside=inside)
     assert "have none" not in text(found(sections)["unaccounted"])
 

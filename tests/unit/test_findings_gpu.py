@@ -64,7 +64,7 @@ def test_what_others_find_is_taken_off_the_idle_time():
     rules = found(run(phases, layer=gpu_layer(0.30, {"data": 40})))
     assert list(rules) == ["data-loading", "gpu-utilization"]
     assert rules["gpu-utilization"].saving_ms == pytest.approx(30)
-    assert "data-loading" in rules["gpu-utilization"].evidence[-1]
+    assert "data loading" in rules["gpu-utilization"].evidence[-1]
 
 
 @pytest.mark.parametrize(
