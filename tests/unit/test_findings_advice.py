@@ -476,6 +476,24 @@ def test_the_fused_version_is_of_the_class_that_the_program_uses(name: str) -> N
     assert "foreach" not in fix
 
 
+@pytest.mark.parametrize("place", ["", "optimizer"])
+def test_a_scheduler_of_the_learning_rate_is_no_optimizer(place: str) -> None:
+    """torch/optim has both, and `LRScheduler.step` made "no fused version" of an AdamW."""
+    plain = optimized("Adam")
+    scheduler = calls(torch_py("torch/optim/lr_scheduler.py", "LRScheduler.step", 260), 2, 1)
+    step = calls(torch_py("torch/optim/adam.py", "Adam.step", 200), 0.5, 1,
+                 calls(torch_py("torch/optim/adam.py", "_single_tensor_adam", 347), 4, 1,
+                       calls(tensor("addcdiv_"), 30, 800)))  # fmt: skip
+    inside = {"optimizer": [step, *([scheduler] if place else [])]}
+    made = run(STEPS, step_ms=102, inside={**inside, **({} if place else {"": [scheduler]})})
+    assert Facts(build_report(made)).optimizer == Facts(build_report(plain)).optimizer
+    assert "torch.optim.Adam(..., fused=True)" in found(made)["optimizer-unfused"].fix[0]
+    without = run(STEPS, inside={"optimizer": [step], "": []})
+    assert Facts(build_report(without)).optimizer_ms == pytest.approx(
+        Facts(build_report(made)).optimizer_ms
+    )
+
+
 def test_an_adamw_steps_as_an_adam_and_is_called_adamw() -> None:
     fix = " ".join(found(optimized("Adam", init=("AdamW",)))["optimizer-unfused"].fix)
     assert "torch.optim.AdamW(..., fused=True)" in fix
