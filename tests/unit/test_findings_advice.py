@@ -476,6 +476,24 @@ def test_the_fused_version_is_of_the_class_that_the_program_uses(name: str) -> N
     assert "foreach" not in fix
 
 
+@pytest.mark.parametrize("place", ["", "optimizer"])
+def test_a_scheduler_of_the_learning_rate_is_no_optimizer(place: str) -> None:
+    """torch/optim has both, and `LRScheduler.step` made "no fused version" of an AdamW."""
+    plain = optimized("Adam")
+    scheduler = calls(torch_py("torch/optim/lr_scheduler.py", "LRScheduler.step", 260), 2, 1)
+    step = calls(torch_py("torch/optim/adam.py", "Adam.step", 200), 0.5, 1,
+                 calls(torch_py("torch/optim/adam.py", "_single_tensor_adam", 347), 4, 1,
+                       calls(tensor("addcdiv_"), 30, 800)))  # fmt: skip
+    inside = {"optimizer": [step, *([scheduler] if place else [])]}
+    made = run(STEPS, step_ms=102, inside={**inside, **({} if place else {"": [scheduler]})})
+    assert Facts(build_report(made)).optimizer == Facts(build_report(plain)).optimizer
+    assert "torch.optim.Adam(..., fused=True)" in found(made)["optimizer-unfused"].fix[0]
+    without = run(STEPS, inside={"optimizer": [step], "": []})
+    assert Facts(build_report(without)).optimizer_ms == pytest.approx(
+        Facts(build_report(made)).optimizer_ms
+    )
+
+
 def test_an_adamw_steps_as_an_adam_and_is_called_adamw() -> None:
     fix = " ".join(found(optimized("Adam", init=("AdamW",)))["optimizer-unfused"].fix)
     assert "torch.optim.AdamW(..., fused=True)" in fix
@@ -607,6 +625,14 @@ def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
     assert rule.title == "95.0 % of the step is in no section: forward and backward have none"
     assert "torch_loop.attach(profiler)" in rule.fix[0]
     assert rule.saving == ""
+    # Without a promise there is nothing to count twice.
+    file = "torch/optim/adam.py"
+    update = calls(torch_py(file, "_single_tensor_adam", 347), 5, 1,
+                   calls(tensor("addcdiv_"), 25, 800))  # fmt: skip
+    adam = calls(torch_py(file, "Adam.step", 200), 0, 1, update)
+    both = found(run({"data": 5}, inside={"": [calls(backward, 40), adam]}))
+    assert "one parameter at a time: 30.0 % of the step" in both["optimizer-unfused"].title
+    assert both["unaccounted"].evidence == ("Nothing can be said about the phases of a step.",)
     sections = run({"data": 5, "forward": 10, "backward": 10}, inside=inside)
     assert "have none" not in text(found(sections)["unaccounted"])
 
@@ -897,6 +923,9 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     later = {**meta, "torch_untrained_of": "optimizers that stepped"}
     title = found(run(meta=later))["untrained-gradients"].title
     assert title.startswith("No optimizer that steps has the 71674 parameters of")
+    numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
+    assert "parameters of module 0 (Net), which" in numbered.title
+    assert "call its requires_grad_(False) before" in numbered.fix[0]
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 

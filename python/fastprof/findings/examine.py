@@ -178,7 +178,7 @@ def _reduced(
 
 def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:
     evidence = draft.evidence
-    if by:
+    if by and draft.promises:
         counted = ", ".join(map(subject, by))
         evidence += (f"What is already counted under {counted} is not counted here again.",)
     ms = draft.ms if draft.promises and facts.share(draft.ms or 0.0) >= _LITTLE else None

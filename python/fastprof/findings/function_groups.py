@@ -112,7 +112,11 @@ GROUPS: Mapping[str, Match] = {
     "forward": _section(FORWARD),
     "backward": _section(BACKWARD),
     "optimizer": _either(
-        _section(OPTIMIZER), _python(r"torch/optim/", r"(?:\w+\.)?step|.*profile_hook_step.*")
+        _section(OPTIMIZER),
+        _python(
+            r"torch/optim/(?!lr_scheduler|swa_utils)",
+            r"(?:\w+\.)?step|.*profile_hook_step.*",
+        ),
     ),
     "tensor-calls": _c(r"(?:of 'torch\._C\.TensorBase|method torch\.)"),
     # Not Tensor.__iter__: a loop over the rows of a matrix reads no value.

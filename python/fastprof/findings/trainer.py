@@ -11,8 +11,9 @@ from fastprof.snapshot import Key
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 
-#: The files of torch's optimizers, and the prefixes of the functions that update parameters.
-_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
+#: The files of torch's optimizers (schedulers have a ``step``, too), and the prefixes of the
+#: functions that update parameters.
+_IN_TORCH_OPTIM = re.compile(r"torch/optim/(?!lr_scheduler|swa_utils)\w+\.py$")
 _MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
 

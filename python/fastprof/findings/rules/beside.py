@@ -79,7 +79,7 @@ def _no_phases(facts: Facts, ms: float) -> Draft | None:
         facts, _LIMIT, ms,
         rule="unaccounted",
         title="{share} of the step is in no section: forward and backward have none",
-        evidence=("So nothing can be said about the phases of a step.",),
+        evidence=("Nothing can be said about the phases of a step.",),
         fix=(
             ("Around the loop, `with fastprof.integrations.torch_loop.attach(profiler):` makes the "
             'sections; or write them, as `with profile_section("forward"):`.'),

@@ -57,7 +57,8 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     made = share_draft(
         facts, LIMITS["optimizer-share"], ms,
         rule="optimizer-unfused",
-        title=f"The optimizer makes {small:.0f} {what} per step, parameter by parameter: {{share}}",
+        title=f"The optimizer makes {small:.0f} {what} per step, one parameter at a time: "
+        "{share} of the step",
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
             f"{number(1e3 * ms / small)} us each."),

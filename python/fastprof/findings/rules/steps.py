@@ -368,7 +368,10 @@ def untrained_gradients(facts: Facts) -> Draft | None:
     path, _, kind = said.partition(" ")
     # An optimizer from before the recording is known once it steps.
     who = "No optimizer that steps has" if meta.get("torch_untrained_of") else "No optimizer has"
-    which = f"{path.rpartition('.')[2]}." if kind else "its "
+    last = path.rpartition(".")[2]
+    # A number is the place in a list, which is no name of Python's.
+    which = f"{last}." if kind and not last.isdigit() else "its "
+    said = f"module {said}" if kind and path.isdigit() else said
     return Draft(
         value=100 * share, unit="%",
         title=f"{who} the {plural(size, 'parameter')} of {said}, which records gradients",
