@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 
 import fastprof
 import pytest
@@ -179,7 +178,6 @@ def test_s4_13_a_loader_made_anew_each_epoch_is_one_loader() -> None:
         generator = (x for x in "ab")
         assert registry.entry(generator, None, "train").name == "loader1"
         del generator
-        gc.collect()
     assert len(registry.entries) == 2
 
 

@@ -6,6 +6,7 @@ import fastprof
 import pytest
 from fastprof.report import build_report
 from fastprof.tables.section import section_blocks
+from helpers import check_patiently
 
 
 def _tiny(value: int) -> int:
@@ -30,14 +31,17 @@ def _shares(*, functions: bool) -> tuple[dict[str, float], dict[str, float]]:
 
 def test_calls_between_the_sections_do_not_enlarge_their_share() -> None:
     """A step of which a part makes many calls, and the other none."""
-    alone, _ = _shares(functions=False)
-    shares, raw = _shares(functions=True)
-    assert shares["(fastprof)"] > 0.02
-    true = alone["work"] / (alone["work"] + alone["(unaccounted)"])
-    said = shares["work"] / (shares["work"] + shares["(unaccounted)"])
-    # Before 3.12 the hook's slower bytecode, which few steps do not measure, is still in it.
-    assert raw["work"] < said <= true + 0.05
-    assert raw["work"] + raw["(unaccounted)"] == pytest.approx(1)
+
+    def check(recorded: tuple[dict[str, float], dict[str, float], dict[str, float]]) -> None:
+        alone, shares, raw = recorded
+        assert shares["(fastprof)"] > 0.02
+        true = alone["work"] / (alone["work"] + alone["(unaccounted)"])
+        said = shares["work"] / (shares["work"] + shares["(unaccounted)"])
+        # Before 3.12 the hook's slower bytecode, which few steps do not measure, is still in it.
+        assert raw["work"] < said <= true + 0.05
+        assert raw["work"] + raw["(unaccounted)"] == pytest.approx(1)
+
+    check_patiently(check, lambda _: (_shares(functions=False)[0], *_shares(functions=True)))
 
 
 def test_the_view_of_a_section_says_which_time_is_without_the_cost() -> None:

@@ -389,7 +389,10 @@ def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
     assert job.said[1:] == ["70 ranks are heard again."]
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize(
+    "noise",
+    [*(pytest.param(noise, marks=pytest.mark.slow) for noise in (0.02, 0.1)), 0.3],
+)
 def test_of_ranks_alike_none_is_told(noise):
     job = Job(400, noise=noise, seed=round(100 * noise))
     assert job.run(25) == []
