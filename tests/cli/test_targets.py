@@ -72,5 +72,5 @@ def test_findings_of_a_saved_run_are_shown_in_full(saved, capsys):
     out = capsys.readouterr().out
     assert "source of the limit:" in out
     assert "Not checked:" in out
-    assert "- imbalance: one rank only" in out
+    assert "- Waiting for the slowest rank: one rank only" in out
     assert "Where a step goes" not in out
