@@ -62,14 +62,14 @@ CASES = (
     ("m = Both(); train(m, m.head.parameters(), steps=2)", "None"),
     # An optimizer from before the hooks is known once it steps.
     ("m = Both(); train(m, m.head.parameters(), late=True)", "None"),
-    ("m = Both(); train(m, m.head.parameters(), late=True, steps=12)", "backbone (Linear)"),
-    ("m = Both(); train(m, m.parameters(), late=True, steps=12)", "None"),
+    ("m = Both(); train(m, m.head.parameters(), late=True, steps=72)", "backbone (Linear)"),
+    ("m = Both(); train(m, m.parameters(), late=True, steps=72)", "None"),
     (
-        "m = Both(); train(m, m.parameters()); train(m, m.head.parameters(), steps=12)",
+        "m = Both(); train(m, m.parameters()); train(m, m.head.parameters(), steps=72)",
         "None|backbone (Linear)",
     ),
     # One that has copies remains unknown.
-    ("m = Both(); train(m, [torch.zeros(3, requires_grad=True)], late=True, steps=12)", "None"),
+    ("m = Both(); train(m, [torch.zeros(3, requires_grad=True)], late=True, steps=72)", "None"),
 )
 
 

@@ -28,8 +28,9 @@ EVAL = profile_section("eval")
 _REMEMBERED = 1000
 #: Batches to wait for an optimizer of torch that was made and has not stepped.
 _PATIENCE = 64
-#: Steps of optimizers after which those that are older than the hooks count as known.
-_FIRST_STEPS = 8
+#: Steps of optimizers after which those that are older than the hooks count as known.  Some step
+#: seldom: that of a GAN's generator after several steps of the critic's.
+_FIRST_STEPS = 64
 #: Calls of backward whose CPU time is not read.
 _FIRST_BACKWARDS = 4
 
