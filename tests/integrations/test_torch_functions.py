@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastprof import Profiler
+from fastprof.integrations import torch_loop
 
 torch = pytest.importorskip("torch")
 
@@ -15,3 +16,16 @@ def test_functions_of_torch_have_the_names_that_users_write() -> None:
     names = {row.qualname for row in profiler.report().functions}
     assert {"torch.stack", "torch.relu"} <= names
     assert not any("VariableFunctions" in name for name in names)
+
+
+def test_fastprofs_clock_readings_are_no_functions_of_the_program() -> None:
+    model = torch.nn.Linear(4, 2)
+    with Profiler(functions=True, skip_first=0) as profiler, torch_loop.attach(profiler):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(12):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    rows = profiler.report().functions
+    assert any("run_backward" in row.qualname for row in rows)
+    assert not [row.qualname for row in rows if row.qualname.startswith("time.")]

@@ -233,13 +233,14 @@ class Phases:
             self._enter_steps()
         elif self._outside:
             self._interrupt_outside()
-        self._backward_opened = BACKWARD.enter_phase()
         if self._seen_backwards < _FIRST_BACKWARDS:  # may wait for ranks that start later
             self._seen_backwards += 1
             if self._seen_backwards == _FIRST_BACKWARDS and self.models.knows_optimizers:
                 self._look_for_untrained()
         else:
+            # In the section, they would be functions of the program.
             self._backward_at = clock(), thread_time_ns()
+        self._backward_opened = BACKWARD.enter_phase()
 
     def _look_for_untrained(self) -> None:
         """Note in the run a module that records gradients, although nothing trains it."""
