@@ -46,7 +46,9 @@ def main(pytest_arguments: list[str]) -> None:
     # pip builds in the tree, and would install modules from there that were deleted since.
     for stale in (ROOT / "build").glob("lib*"):
         shutil.rmtree(stale)
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # Some versions of hypothesis lack a wheel for some Pythons, and would need Rust.
+    install = [python, "-m", "pip", "install", "--prefer-binary"]
+    install += ["--quiet", "--disable-pip-version-check"]
     # In an environment of `make dev` a plain install would replace the link to the sources by a
     # copy, and later runs of pytest would test that copy.
     if is_editable(python):
