@@ -26,6 +26,7 @@ def test_fastprofs_clock_readings_are_no_functions_of_the_program() -> None:
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    rows = profiler.report().functions
-    assert any("run_backward" in row.qualname for row in rows)
-    assert not [row.qualname for row in rows if row.qualname.startswith("time.")]
+    names = {row.qualname for row in profiler.report().functions}
+    assert any("run_backward" in name for name in names)
+    # torch reads time.perf_counter while it imports parts of itself.
+    assert not names & {"time.thread_time_ns", "time.perf_counter_ns"}
