@@ -6,7 +6,6 @@ And how even the steps are: coefficients of variation (standard deviation over m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from statistics import fmean, pstdev
 
 from fastprof.comparison.model import Change, Effect, SummaryRow
@@ -100,14 +99,9 @@ def _recording(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
     costs = tuple(ms if k else None for ms, k in zip(cost.ms, known, strict=True))
     steps = _both(before, after, _step_ms)
     worth = any(c and ms and c >= _WORTH * ms for c, ms in zip(costs, steps, strict=True))
-    texts = iter(cost.texts)
-    if not worth:
-        costs = (None, None)
-    row = _row("of it recording", "ms", costs, duration)
-    before_text, after_text = (
-        text and said for text, said in zip((row.before_text, row.after_text), texts, strict=True)
-    )
-    return replace(row, before_text=before_text, after_text=after_text)
+    shown = costs if worth else (None, None)
+    texts = ("" if ms is None else said for ms, said in zip(shown, cost.texts, strict=True))
+    return SummaryRow("of it recording", "ms", Change(*shown), *texts)
 
 
 def _samples(before: Sequence[Run], after: Sequence[Run]) -> tuple[float | None, float | None]:

@@ -35,6 +35,9 @@ PHASES: Mapping[str, frozenset[str]] = {
 #: Calls that read a tensor's value, which waits for the GPU.
 _READS = "item|tolist|__bool__|__float__|__int__|__index__|is_nonzero"
 
+#: The files of torch's optimizers; schedulers, which are in other files there, have a `step`, too.
+OPTIMIZER_FILES = r"torch/optim/(?!lr_scheduler|swa_utils)"
+
 
 def _path(key: Key) -> str:
     return key.file.replace("\\", "/")
@@ -114,7 +117,7 @@ GROUPS: Mapping[str, Match] = {
     "optimizer": _either(
         _section(OPTIMIZER),
         _python(
-            r"torch/optim/(?!lr_scheduler|swa_utils)",
+            OPTIMIZER_FILES,
             r"(?:\w+\.)?step|.*profile_hook_step.*",
         ),
     ),

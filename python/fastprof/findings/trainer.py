@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fastprof.findings.function_groups import OPTIMIZER_FILES
 from fastprof.report.model import Report
 from fastprof.snapshot import Key
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 
-#: The files of torch's optimizers (schedulers have a ``step``, too), and the prefixes of the
-#: functions that update parameters.
-_IN_TORCH_OPTIM = re.compile(r"torch/optim/(?!lr_scheduler|swa_utils)\w+\.py$")
+#: The files of torch's optimizers, and the prefixes of the functions that update parameters.
+_IN_TORCH_OPTIM = re.compile(OPTIMIZER_FILES + r"\w+\.py$")
 _MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
 

@@ -191,6 +191,11 @@ class Straggler:
     without_cpu_wait: bool = False
 
     @property
+    def left_out(self) -> str:
+        """What goes after the time of its own work if that leaves out waiting for a CPU."""
+        return ", waits for a CPU not counted" if self.without_cpu_wait else ""
+
+    @property
     def wait_ms(self) -> float:
         """Mean over the others of the longest time per step that they wait for it."""
         return fmean(ms for _, ms in self.waits)
@@ -210,10 +215,8 @@ class Straggler:
                 f"{there} (median), and the difference is in what torch computes in backward"
             )
         else:
-            left_out = ", waits for a CPU not counted" if self.without_cpu_wait else ""
-            text += (
-                f"its own work takes {here} per step{left_out}, that of the others {there} (median)"
-            )
+            text += f"its own work takes {here} per step{self.left_out}, "
+            text += f"that of the others {there} (median)"
         if self.section is not None:
             name = {"GPU": "work on the GPU", UNACCOUNTED: "what is in no section"}.get(
                 self.section, ascii_name(self.section, 60)

@@ -138,9 +138,10 @@ def _where_seen(rank: HeardRank) -> str:
 def late_text(late: Straggler, since: int, again: bool) -> str:
     """Return who is late, since when, where, at what cost; ``again``: a known delay changed."""
     verb = "is now late" if again else "is late"
-    text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step"
-    left_out = ", waits for a CPU not counted" if late.without_cpu_wait else ""
-    text += left_out if again else f"{left_out and left_out + ','} since about step {since}"
+    text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step{late.left_out}"
+    if not again:
+        comma = "," if late.left_out else ""
+        text += f"{comma} since about step {since}"
     where = _where(late)
     text += f": {where}" if where else ""
     return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
