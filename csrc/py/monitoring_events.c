@@ -53,11 +53,14 @@ known_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
     return FP_FREE_THREADED ? plain_thread(self, nargsf, needed) : NULL;
 }
 
-/* Switches off an event that fp_guard_is_alone() has left to the tool. */
+/* Switches off an event that fp_guard_is_alone() has left to the tool, unless
+ * that stops the world: a forked child, or a daemon thread while the
+ * interpreter ends, would never get the lock for it. */
 static PyObject *
 over(PyObject *self)
 {
-    int left = FP_FREE_THREADED && ((fp_callback *)self)->recorder == NULL;
+    int left = FP_FREE_THREADED && !FP_DISABLE_STOPS_WORLD &&
+               ((fp_callback *)self)->recorder == NULL;
     return Py_NewRef(left ? ((fp_callback *)self)->disable : Py_None);
 }
 

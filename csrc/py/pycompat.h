@@ -23,6 +23,14 @@
 #define FP_HAVE_MONITORING 0
 #endif
 
+/* Does CPython stop the other threads when a callback switches an event off?
+ * (python/cpython#136994) */
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+#define FP_DISABLE_STOPS_WORLD 1
+#else
+#define FP_DISABLE_STOPS_WORLD 0
+#endif
+
 /* When a bound method over a builtin (every pybind11 method) is called, the
  * profile function gets a c_return without a c_call. */
 #if PY_VERSION_HEX >= 0x030C0000
@@ -358,13 +366,16 @@ fp_compat_immortal(PyObject *object)
 /* Sets [func] in every other thread without a foreign profile function.  Since
  * 3.14 it can only be set in all threads at once, so nothing is done if one of
  * them has a foreign function.  PyEval_SetProfileAllThreads walks a list that
- * may change meanwhile (gh-137400); before that was fixed in 3.14, each thread
- * is looked up again before it is changed. */
+ * may change meanwhile (python/cpython#137400); before that was fixed in
+ * 3.14.1, each thread is looked up again before it is changed. */
 static inline void
 fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
                                 int (*is_over)(PyObject *arg))
 {
 #if PY_VERSION_HEX >= 0x030E0000
+    if (Py_Version < 0x030E0100) {
+        return; /* 3.14.0 crashes if a thread ends meanwhile */
+    }
     PyThreadState *me = PyThreadState_Get();
     PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
     for (; t != NULL; t = PyThreadState_Next(t)) {
