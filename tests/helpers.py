@@ -39,7 +39,7 @@ def sanitized(*names: str) -> bool:
 def need_running_threads(backend: str) -> None:
     """Skip the test if the hook cannot be set in threads that run already."""
     version = sys.version_info[:3]
-    if backend == "setprofile" and (version == (3, 14, 0) or FREE_THREADED and version < (3, 14)):
+    if backend == "setprofile" and (version == (3, 14, 0) or (FREE_THREADED and version < (3, 14))):
         pytest.skip("3.14.0 and 3.13t set a profile function in their own thread only")
 
 
