@@ -122,9 +122,10 @@ def threads(backend: str) -> str:
     """Return which threads are recorded."""
     if backend == "monitoring":
         return "recorded: all of the main interpreter; those of subinterpreters are not"
-    if sys.version_info >= (3, 14):
+    version = sys.version_info[:3]
+    if version > (3, 14, 0):
         at_start = "those that run at the start, if none of them has a profile function"
-    elif sysconfig.get_config_var("Py_GIL_DISABLED"):
+    elif version == (3, 14, 0) or sysconfig.get_config_var("Py_GIL_DISABLED"):
         at_start = "the one that starts the recording, not others that run already"
     else:
         at_start = "those that run at the start without a profile function"
