@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from array import array
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,8 @@ from fastprof.report.ranks.live.window import (
     means,
 )
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
-from fastprof.report.ranks.row import Between, RankRun
+from fastprof.report.ranks.row import Between, RankRun, RankSteps
+from fastprof.report.ranks.verdict import by_steps
 
 JOB = "0123abcd"
 STEP_MS, TICK_S = 50.0, 5.0
@@ -711,8 +713,44 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
     )
     late = replace(late, without_cpu_wait=True)
     left_out = " by 10.0 ms per step, waits for a CPU not counted"
-    assert f"{left_out}, since about step 100: forward " in late_text(late, 100, False)
-    assert f"{left_out}: forward " in late_text(late, 100, True)
+    assert f"{left_out}, since about step 100: forward" in late_text(late, 100, False)
+    assert f"{left_out}: forward" in late_text(late, 100, True)
+
+
+def test_no_time_with_waits_for_a_cpu_stands_beside_a_delay_without_them():
+    late = Straggler(
+        rank=1, host=None, work_ms=66.0, others_ms=50.0, late_ms=16.0, late_share=0.1,
+        section="data", section_ms=61.8, section_others_ms=30.0, waits=((0, 16.0),), also=(),
+        functions=(FunctionExcess("decode", "dataset.py", 31, 61.8, 30.0),), without_cpu_wait=True,
+    )  # fmt: skip
+    start = "Rank 1 is late by 16.0 ms per step, waits for a CPU not counted, since about step 100"
+    costs = "this costs the job up to 10.0 %."
+    assert late_text(late, 100, False) == f"{start}: data, decode (dataset.py:31); {costs}"
+    part = FunctionExcess("decode", "dataset.py", 31, 9.0, 5.0)
+    assert late_text(replace(late, functions=(part,)), 100, False) == (
+        f"{start}: data, and of all functions most in decode (dataset.py:31); {costs}"
+    )
+    assert late_text(replace(late, functions=()), 100, False) == f"{start}: data; {costs}"
+
+
+def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():
+    def run(rank, own_ms, wait_ms):
+        steps = RankSteps(
+            numbers=array("q", range(40)), wall=array("d", [50.0] * 40),
+            sections={"data": array("d", [own_ms + wait_ms] * 40)}, communication=None,
+            autograd=array("d", [50.0 - own_ms - wait_ms] * 40), cpu=None, gc=None,
+            cpu_wait=array("d", [wait_ms] * 40),
+        )  # fmt: skip
+        return replace(between_run(rank, 50.0, 0.0), steps=steps)
+
+    def late(wait_ms):
+        return by_steps([run(0, 40.0, 0.0), run(1, 42.5, wait_ms)]).straggler_of(1)
+
+    assert late(0.5).late_ms == pytest.approx(2.5)
+    assert not late(0.5).without_cpu_wait
+    # The section then has 3.9 ms more, or 6.4 ms for a delay of 2.5.
+    assert late(3.9).late_ms == pytest.approx(2.5)
+    assert late(3.9).without_cpu_wait
 
 
 def test_ranks_that_have_ended_are_not_silent():

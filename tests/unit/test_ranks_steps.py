@@ -367,6 +367,8 @@ def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known()
     assert late.late_ms == pytest.approx(0.9, abs=0.2)
     # Else "own work 20.3 ms" stands beside "data takes 29.7 ms".
     assert " per step, waits for a CPU not counted, that of the others " in late.text
+    late = replace(late, section="data", section_ms=29.7, section_others_ms=21.0)
+    assert "; with these waits, data takes 29.7 ms against 21.0 ms. " in late.text
     left_out = "Own work leaves out waiting for a CPU"
     assert any(note.startswith(left_out) for note in judged(ranks).notes)
     assert not any(note.startswith(left_out) for note in judged(job(2, rest=rest)).notes)

@@ -187,7 +187,7 @@ class Straggler:
     #: Waiting for a CPU in ms per step, and the median of the others, if the difference is
     #: half of the delay or more.
     cpu_wait: tuple[float, float] | None = None
-    #: Own work leaves out waiting for a CPU, which is a tenth of it or more.
+    #: Own work leaves out waiting for a CPU, which matters; sections and functions contain it.
     without_cpu_wait: bool = False
 
     @property
@@ -222,7 +222,8 @@ class Straggler:
                 self.section, ascii_name(self.section, 60)
             )
             here, there = duration(self.section_ms), duration(self.section_others_ms)
-            text += f"; {name} takes {here} against {there}"
+            with_waits = "with these waits, " if self.without_cpu_wait else ""
+            text += f"; {with_waits}{name} takes {here} against {there}"
         if self.cpu_wait is not None:
             here, there = (duration(ms) for ms in self.cpu_wait)
             text += f"; it waits for a CPU for {here} against {there}"

@@ -166,13 +166,18 @@ def _where(late: Straggler) -> str:
         more = most.ms - most.others_ms
         # Nothing shows in which section a function ran, unless it has most of the difference.
         if in_section and more < _SAME * max(in_section, late.late_ms):
-            parts[0] += f" +{duration(in_section)}"
-            parts.append(f"and of all functions most in {most.subject} +{duration(more)}")
+            parts[0] += _more(late, in_section)
+            parts.append(f"and of all functions most in {most.subject}{_more(late, more)}")
         else:
-            parts.append(f"{most.subject} +{duration(more)}")
+            parts.append(f"{most.subject}{_more(late, more)}")
     elif in_section:
-        parts[0] += f" +{duration(in_section)}"
+        parts[0] += _more(late, in_section)
     return ", ".join(parts)
+
+
+def _more(late: Straggler, ms: float) -> str:
+    """Return a difference, unless it contains waits for a CPU and the delay does not."""
+    return "" if late.without_cpu_wait else f" +{duration(ms)}"
 
 
 def _also(late: Straggler) -> str:
