@@ -110,18 +110,23 @@ unknown_times(uint32_t rows, int64_t **ns)
 }
 
 /* Puts the times of the GPU in the steps of the column "number" (-1: unknown,
- * or not known yet), and the last known step. */
+ * or not known yet), and the last known step.  Releases the GIL. */
 static void
-put_gpu_waits(const fp_export *x, PyObject **d, uint32_t rows)
+put_gpu_waits(const fp_recorder *r, PyObject **d)
 {
     int64_t *ns, *compute_ns, last = -1;
     PyObject *numbers = *d == NULL ? NULL : PyDict_GetItemString(*d, "number");
+    if (numbers == NULL) {
+        return;
+    }
+    uint32_t rows =
+        (uint32_t)((size_t)PyBytes_GET_SIZE(numbers) / sizeof(int64_t));
     PyObject *waits = unknown_times(rows, &ns);
     PyObject *compute = unknown_times(rows, &compute_ns);
-    if (numbers != NULL && waits != NULL && compute != NULL) {
+    if (waits != NULL && compute != NULL) {
         last = fp_gpu_layer_waits(
-            x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers),
-            ns, compute_ns, rows);
+            r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers), ns,
+            compute_ns, rows);
     }
     fp_export_put(d, "gpu_wait_ns", waits);
     fp_export_put(d, "gpu_compute_ns", compute);
@@ -159,7 +164,6 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     fp_export_put(&d, "communication_ns",
                   column(x, s->communication, n, rows, 1));
     fp_export_put(&d, "autograd_ns", column(x, s->autograd, n, rows, 1));
-    put_gpu_waits(x, &d, rows);
     fp_export_put(&d, "sections", sections(x, s, n, rows));
     fp_export_put(&d, "waits", waits(x, t));
     fp_export_put(&d, "open", open_sections(x, t));
@@ -200,6 +204,7 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     fp_export_put(&d, "gpu_busy",
                   busy < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(busy));
     fp_recorder_end_export(r);
+    put_gpu_waits(r, &d);
     return d;
 }
 
