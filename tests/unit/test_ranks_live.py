@@ -718,19 +718,26 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
 
 
 def test_no_time_with_waits_for_a_cpu_stands_beside_a_delay_without_them():
+    decode = FunctionExcess("decode", "dataset.py", 31, 61.8, 30.0, "time.sleep")
     late = Straggler(
         rank=1, host=None, work_ms=66.0, others_ms=50.0, late_ms=16.0, late_share=0.1,
         section="data", section_ms=61.8, section_others_ms=30.0, waits=((0, 16.0),), also=(),
-        functions=(FunctionExcess("decode", "dataset.py", 31, 61.8, 30.0),), without_cpu_wait=True,
+        functions=(decode,), without_cpu_wait=True,
     )  # fmt: skip
-    start = "Rank 1 is late by 16.0 ms per step, waits for a CPU not counted, since about step 100"
-    costs = "this costs the job up to 10.0 %."
-    assert late_text(late, 100, False) == f"{start}: data, decode (dataset.py:31); {costs}"
-    part = FunctionExcess("decode", "dataset.py", 31, 9.0, 5.0)
-    assert late_text(replace(late, functions=(part,)), 100, False) == (
-        f"{start}: data, and of all functions most in decode (dataset.py:31); {costs}"
+    start = (
+        "Rank 1 is late by 16.0 ms per step, waits for a CPU not counted, since about step 100: "
+        "data"
     )
-    assert late_text(replace(late, functions=()), 100, False) == f"{start}: data; {costs}"
+    where, costs = "decode (dataset.py:31), mostly in time.sleep", "costs the job up to 10.0 %."
+    assert late_text(late, 100, False) == f"{start}, {where}; this {costs}"
+    part = replace(decode, ms=9.0, others_ms=5.0)
+    assert late_text(replace(late, functions=(part,)), 100, False) == (
+        f"{start}, and of all functions most in {where}, +4.00 ms; this {costs}"
+    )
+    assert late_text(replace(late, functions=()), 100, False) == f"{start}; this {costs}"
+    # A difference that fits the delay has its time.
+    late = replace(late, section_ms=46.5, functions=(replace(decode, ms=46.1),))
+    assert late_text(late, 100, False) == f"{start}, {where}, +16.1 ms; this {costs}"
 
 
 def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():
