@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
+from fastprof.render.ranks_brief import brief_lines
 from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.end import end_text
@@ -372,6 +373,14 @@ def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known()
     left_out = "Own work leaves out waiting for a CPU"
     assert any(note.startswith(left_out) for note in judged(ranks).notes)
     assert not any(note.startswith(left_out) for note in judged(job(2, rest=rest)).notes)
+
+
+def test_time_in_no_section_is_shown_of_each_rank_if_one_has_much():
+    lines = brief_lines(judged(job(2, rest=on(1, 9.0))), 100)
+    at = next(i for i, line in enumerate(lines) if line.startswith("rank "))
+    assert "(unaccounted)" in lines[at]
+    assert "n/a" not in "".join(lines[at:])
+    assert "(unaccounted)" not in "".join(brief_lines(judged(job(2)), 100))
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():
