@@ -228,6 +228,12 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
+def limit_sigterm() -> None:
+    """SIGTERM ends the process if Python's handler, which is installed, has not run 5 s later."""
+
+def sigterm_taken() -> None:
+    """Python's handler runs."""
+
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
     """What NVML says of devices now.
 

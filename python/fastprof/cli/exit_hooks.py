@@ -3,7 +3,8 @@
 The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the ``with`` statement.
 ``os._exit`` and SIGTERM do not, so this module catches them while the program runs: it wraps
 ``os._exit``, and handles SIGTERM if its action was the default one.  Afterwards the process dies as
-it would have died.
+it would have died.  If the main thread does not return from C code, such as a collective, it dies
+5 s after SIGTERM and writes nothing.
 
 A forked child gets the program's own handlers back and never writes anything.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from fastprof._core import limit_sigterm, sigterm_taken
 from fastprof.cli.messages import on_lines
 from fastprof.session.patching.collector import collector_paused
 
@@ -63,6 +65,7 @@ class Endings:
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         ):
             signal.signal(signal.SIGTERM, self._on_sigterm)
+            limit_sigterm()
             self._handles_sigterm = True
         os.register_at_fork(after_in_child=self._restore)
         return self
@@ -105,6 +108,7 @@ class Endings:
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
+        sigterm_taken()
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.
