@@ -32,7 +32,7 @@ _EVER = 1 << 62
 #: The verdict says that waits for a CPU are left out if they are this share of the rank's own work,
 #: or if the difference between the ranks' waits is this share of the delay.
 _NOTEWORTHY = 0.1
-_DIFFERS = 0.25
+_DIFFERS = 0.1
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
 #: Number of kept hangs, the longest ones.
