@@ -13,9 +13,13 @@
 
 #include <string.h>
 
-/* Larger trees are not read: the training thread would wait for more than a
- * fiftieth of a second. */
-enum { MOST_NODES = 50000 };
+enum {
+    /* The times of larger trees are not copied. */
+    MOST_TIMES = 1 << 18,
+    /* More nodes are not described: the training thread would wait for more
+     * than a fiftieth of a second. */
+    MOST_NODES = 50000
+};
 
 /* The newest [rows] of a ring of [n] values; [ticks]: converted to ns, except
  * -1. */
@@ -230,7 +234,7 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL || t->tree.count > MOST_NODES) {
+    if (t == NULL || t->tree.count > MOST_TIMES) {
         Py_RETURN_NONE;
     }
     const fp_export x = exporting(r);
@@ -245,39 +249,89 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
-/* [(parent, key)]; a base is a child of the root with the key of its phase. */
-static PyObject *
-node_rows(fp_export *x, const fp_thread *t)
+/* Marks the [wanted] nodes and those above them; returns the number of marked
+ * nodes. */
+static uint32_t
+mark_wanted(char *marked, const fp_tree *tree, uint32_t count,
+            PyObject *wanted)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < t->tree.count; i++) {
-        const fp_node *n = fp_tree_node(&t->tree, i);
+    const int64_t *node =
+        (const int64_t *)(const void *)PyBytes_AS_STRING(wanted);
+    size_t rows = (size_t)PyBytes_GET_SIZE(wanted) / sizeof(int64_t);
+    uint32_t found = 0;
+    for (size_t i = 0; i < rows; i++) {
+        if (node[i] < 0 || node[i] >= (int64_t)count) {
+            continue;
+        }
+        const fp_node *n = fp_tree_node(tree, (uint32_t)node[i]);
+        while (n != NULL && n->index < count && !marked[n->index]) {
+            marked[n->index] = 1;
+            found++;
+            n = n->parent;
+        }
+    }
+    return found;
+}
+
+/* {node: (parent, key)}; a base is a child of the root with the key of its
+ * phase. */
+static PyObject *
+node_rows(fp_export *x, const fp_tree *tree, const char *marked,
+          uint32_t count)
+{
+    PyObject *d = PyDict_New();
+    for (uint32_t i = 0; d != NULL && i < count; i++) {
+        if (!marked[i]) {
+            continue;
+        }
+        const fp_node *n = fp_tree_node(tree, i);
         long long parent =
             n->parent == NULL ? -1 : (long long)n->parent->index;
         int is_base = fp_key_is_base(n->key);
         Py_ssize_t key = is_base ? -1 - (Py_ssize_t)fp_run_phase_of(n->key)
                                  : fp_export_key(x, n->key);
-        fp_export_add(&list, key < 0 && !is_base
-                                 ? NULL
-                                 : Py_BuildValue("(Ln)", parent, key));
+        PyObject *node = PyLong_FromUnsignedLong(i);
+        PyObject *row =
+            key < 0 && !is_base ? NULL : Py_BuildValue("(Ln)", parent, key);
+        if (node == NULL || row == NULL || PyDict_SetItem(d, node, row) < 0) {
+            Py_CLEAR(d);
+        }
+        Py_XDECREF(node);
+        Py_XDECREF(row);
     }
-    return list;
+    return d;
 }
 
 PyObject *
-fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+fp_recorder_nodes_method(PyObject *self, PyObject *wanted)
 {
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL || t->tree.count > MOST_NODES) {
+    if (!PyBytes_Check(wanted)) {
+        return PyErr_Format(PyExc_TypeError, "bytes are needed, not %.100s",
+                            Py_TYPE(wanted)->tp_name);
+    }
+    if (t == NULL) {
+        Py_RETURN_NONE;
+    }
+    uint32_t count = t->tree.count;
+    char *marked = PyMem_Calloc(count + 1, 1);
+    if (marked == NULL) {
+        return PyErr_NoMemory();
+    }
+    if (mark_wanted(marked, &t->tree, count, wanted) > MOST_NODES) {
+        PyMem_Free(marked);
         Py_RETURN_NONE;
     }
     fp_export x;
-    PyObject *rows = fp_export_begin(&x, r) == 0 ? node_rows(&x, t) : NULL;
+    PyObject *rows = fp_export_begin(&x, r) == 0
+                         ? node_rows(&x, &t->tree, marked, count)
+                         : NULL;
     PyObject *result =
         rows == NULL ? NULL : Py_BuildValue("(NO)", rows, x.keys);
     fp_export_end(&x);
+    PyMem_Free(marked);
     return result;
 }
 
