@@ -15,7 +15,7 @@
 
 enum {
     /* The times of larger trees are not copied. */
-    MOST_TIMES = 1 << 18,
+    MOST_TIMES = 1 << 20,
     /* More nodes are not described: the training thread would wait for more
      * than a fiftieth of a second. */
     MOST_NODES = 50000

@@ -45,6 +45,8 @@ _BLOCKS = 32
 _SECTIONS = 6
 #: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
+#: Bytes of two copies that are compared at a time.
+_CHUNK = 4096
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
@@ -311,10 +313,18 @@ def _size(wall: array[int]) -> int:
 
 def _spent(begin: bytes, end: bytes) -> dict[int, int]:
     """Return the contexts' own time in ns between two copies of the tree, where it is not 0."""
-    before, after = array("q", begin), array("q", end)
-    new = range(len(before), len(after))
-    spent = {i: b - a for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b}
-    return spent | {i: after[i] for i in new if after[i]}
+    spent: dict[int, int] = {}
+    for at in range(0, len(end), _CHUNK):
+        here, there = begin[at : at + _CHUNK], end[at : at + _CHUNK]
+        if here == there:  # as most are
+            continue
+        before, after = array("q", here), array("q", there)
+        before.extend([0] * (len(after) - len(before)))
+        first = at // after.itemsize
+        spent |= {
+            first + i: b - a for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b
+        }
+    return spent
 
 
 def _program(
