@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -381,6 +382,19 @@ def test_time_in_no_section_is_shown_of_each_rank_if_one_has_much():
     assert "(unaccounted)" in lines[at]
     assert "n/a" not in "".join(lines[at:])
     assert "(unaccounted)" not in "".join(brief_lines(judged(job(2)), 100))
+
+
+def test_many_long_steps_of_a_rank_are_added_up():
+    """Rank 0 saves in every 60th step: its sum is a figure that the job loses per step."""
+    made = judged(job(2, steps=600, rest=lambda r, s: 600.0 if (r, s % 60) == (0, 30) else 0.0))
+    assert len(made.hangs) == 10
+    said = re.search(
+        r"Late in single steps: rank 0 in 10 steps by ([\d.]+) s in all \(([\d.]+) ms per step in "
+        r"the mean\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
+    )  # fmt: skip
+    assert said, made.verdict
+    assert float(said[1]) == pytest.approx(6.0, abs=0.2)
+    assert float(said[2]) == pytest.approx(10.0, abs=0.4)
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():
