@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from fastprof._core import limit_sigterm, sigterm_taken
 from fastprof.cli.messages import on_lines
 from fastprof.session.patching.collector import collector_paused
 
@@ -46,6 +45,8 @@ class Endings:
         self._real_exit = os._exit
         self._installed: Any = None
         self._handles_sigterm = False
+        #: Says that the handler of SIGTERM runs; set with it.
+        self._taken: Callable[[], None]
 
     def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
         stop, end, real_exit = self.stop, self._end, self._real_exit
@@ -64,8 +65,11 @@ class Endings:
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         ):
+            from fastprof.capture import end_signal  # needs the C extension
+
+            self._taken = end_signal.sigterm_taken
             signal.signal(signal.SIGTERM, self._on_sigterm)
-            limit_sigterm()
+            end_signal.limit_sigterm()
             self._handles_sigterm = True
         os.register_at_fork(after_in_child=self._restore)
         return self
@@ -108,7 +112,7 @@ class Endings:
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
-        sigterm_taken()
+        self._taken()
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.
