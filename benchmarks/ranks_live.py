@@ -14,6 +14,7 @@ import random
 import statistics
 import sys
 import time
+from array import array
 from pathlib import Path
 
 from fastprof import Profiler, profile_section
@@ -56,7 +57,7 @@ def of_every_rank() -> None:
             data = encode(recording.window())
             took.append(1000 * (time.thread_time() - began))
         began = time.thread_time()
-        recorder.nodes()
+        recorder.nodes(array("q", range(recorder.memory()["nodes"])).tobytes())
         names = 1000 * (time.thread_time() - began)
         nodes = recorder.memory()["nodes"]
     ms = statistics.median(took)

@@ -13,9 +13,13 @@
 
 #include <string.h>
 
-/* Larger trees are not read: the training thread would wait for more than a
- * fiftieth of a second. */
-enum { MOST_NODES = 50000 };
+enum {
+    /* The times of larger trees are not copied. */
+    MOST_TIMES = 1 << 20,
+    /* More nodes are not described: the training thread would wait for more
+     * than a fiftieth of a second. */
+    MOST_NODES = 50000
+};
 
 /* The newest [rows] of a ring of [n] values; [ticks]: converted to ns, except
  * -1. */
@@ -110,18 +114,23 @@ unknown_times(uint32_t rows, int64_t **ns)
 }
 
 /* Puts the times of the GPU in the steps of the column "number" (-1: unknown,
- * or not known yet), and the last known step. */
+ * or not known yet), and the last known step.  Releases the GIL. */
 static void
-put_gpu_waits(const fp_export *x, PyObject **d, uint32_t rows)
+put_gpu_waits(const fp_recorder *r, PyObject **d)
 {
     int64_t *ns, *compute_ns, last = -1;
     PyObject *numbers = *d == NULL ? NULL : PyDict_GetItemString(*d, "number");
+    if (numbers == NULL) {
+        return;
+    }
+    uint32_t rows =
+        (uint32_t)((size_t)PyBytes_GET_SIZE(numbers) / sizeof(int64_t));
     PyObject *waits = unknown_times(rows, &ns);
     PyObject *compute = unknown_times(rows, &compute_ns);
-    if (numbers != NULL && waits != NULL && compute != NULL) {
+    if (waits != NULL && compute != NULL) {
         last = fp_gpu_layer_waits(
-            x->r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers),
-            ns, compute_ns, rows);
+            r, (const int64_t *)(const void *)PyBytes_AS_STRING(numbers), ns,
+            compute_ns, rows);
     }
     fp_export_put(d, "gpu_wait_ns", waits);
     fp_export_put(d, "gpu_compute_ns", compute);
@@ -159,7 +168,6 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     fp_export_put(&d, "communication_ns",
                   column(x, s->communication, n, rows, 1));
     fp_export_put(&d, "autograd_ns", column(x, s->autograd, n, rows, 1));
-    put_gpu_waits(x, &d, rows);
     fp_export_put(&d, "sections", sections(x, s, n, rows));
     fp_export_put(&d, "waits", waits(x, t));
     fp_export_put(&d, "open", open_sections(x, t));
@@ -200,6 +208,7 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     fp_export_put(&d, "gpu_busy",
                   busy < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(busy));
     fp_recorder_end_export(r);
+    put_gpu_waits(r, &d);
     return d;
 }
 
@@ -225,7 +234,7 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL || t->tree.count > MOST_NODES) {
+    if (t == NULL || t->tree.count > MOST_TIMES) {
         Py_RETURN_NONE;
     }
     const fp_export x = exporting(r);
@@ -240,39 +249,89 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
-/* [(parent, key)]; a base is a child of the root with the key of its phase. */
-static PyObject *
-node_rows(fp_export *x, const fp_thread *t)
+/* Marks the [wanted] nodes and those above them; returns the number of marked
+ * nodes. */
+static uint32_t
+mark_wanted(char *marked, const fp_tree *tree, uint32_t count,
+            PyObject *wanted)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < t->tree.count; i++) {
-        const fp_node *n = fp_tree_node(&t->tree, i);
+    const int64_t *node =
+        (const int64_t *)(const void *)PyBytes_AS_STRING(wanted);
+    size_t rows = (size_t)PyBytes_GET_SIZE(wanted) / sizeof(int64_t);
+    uint32_t found = 0;
+    for (size_t i = 0; i < rows; i++) {
+        if (node[i] < 0 || node[i] >= (int64_t)count) {
+            continue;
+        }
+        const fp_node *n = fp_tree_node(tree, (uint32_t)node[i]);
+        while (n != NULL && n->index < count && !marked[n->index]) {
+            marked[n->index] = 1;
+            found++;
+            n = n->parent;
+        }
+    }
+    return found;
+}
+
+/* {node: (parent, key)}; a base is a child of the root with the key of its
+ * phase. */
+static PyObject *
+node_rows(fp_export *x, const fp_tree *tree, const char *marked,
+          uint32_t count)
+{
+    PyObject *d = PyDict_New();
+    for (uint32_t i = 0; d != NULL && i < count; i++) {
+        if (!marked[i]) {
+            continue;
+        }
+        const fp_node *n = fp_tree_node(tree, i);
         long long parent =
             n->parent == NULL ? -1 : (long long)n->parent->index;
         int is_base = fp_key_is_base(n->key);
         Py_ssize_t key = is_base ? -1 - (Py_ssize_t)fp_run_phase_of(n->key)
                                  : fp_export_key(x, n->key);
-        fp_export_add(&list, key < 0 && !is_base
-                                 ? NULL
-                                 : Py_BuildValue("(Ln)", parent, key));
+        PyObject *node = PyLong_FromUnsignedLong(i);
+        PyObject *row =
+            key < 0 && !is_base ? NULL : Py_BuildValue("(Ln)", parent, key);
+        if (node == NULL || row == NULL || PyDict_SetItem(d, node, row) < 0) {
+            Py_CLEAR(d);
+        }
+        Py_XDECREF(node);
+        Py_XDECREF(row);
     }
-    return list;
+    return d;
 }
 
 PyObject *
-fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+fp_recorder_nodes_method(PyObject *self, PyObject *wanted)
 {
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL || t->tree.count > MOST_NODES) {
+    if (!PyBytes_Check(wanted)) {
+        return PyErr_Format(PyExc_TypeError, "bytes are needed, not %.100s",
+                            Py_TYPE(wanted)->tp_name);
+    }
+    if (t == NULL) {
+        Py_RETURN_NONE;
+    }
+    uint32_t count = t->tree.count;
+    char *marked = PyMem_Calloc(count + 1, 1);
+    if (marked == NULL) {
+        return PyErr_NoMemory();
+    }
+    if (mark_wanted(marked, &t->tree, count, wanted) > MOST_NODES) {
+        PyMem_Free(marked);
         Py_RETURN_NONE;
     }
     fp_export x;
-    PyObject *rows = fp_export_begin(&x, r) == 0 ? node_rows(&x, t) : NULL;
+    PyObject *rows = fp_export_begin(&x, r) == 0
+                         ? node_rows(&x, &t->tree, marked, count)
+                         : NULL;
     PyObject *result =
         rows == NULL ? NULL : Py_BuildValue("(NO)", rows, x.keys);
     fp_export_end(&x);
+    PyMem_Free(marked);
     return result;
 }
 

@@ -76,7 +76,7 @@ fp_gpu_layer_is_busy(const fp_recorder *r);
 /* Raises ns[i] and compute_ns[i] to the times for which a device of the rank
  * waited for other ranks, and computed, in step number[i], if known.  [number]
  * ascends.  Returns the number of the last known step; -1: no collective has
- * run on a GPU. */
+ * run on a GPU.  Releases the GIL. */
 int64_t
 fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
                    int64_t *compute_ns, uint32_t count);

@@ -1,6 +1,7 @@
 /* gpu_waits: what the collector knows so far, for a fastprof thread beside the
  * training thread: how long devices waited for other ranks, and whether they
- * have work. */
+ * have work.  The lock is held while records are decoded, so it is not waited
+ * for with the GIL. */
 #include "py/gpu_layer.h"
 
 int
@@ -32,6 +33,7 @@ fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
         return -1;
     }
     int64_t last = -1;
+    Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&g->lock);
     const fp_ledger *l = &g->ledger;
     for (uint32_t i = 0; g->has_ledger && i < l->timelines; i++) {
@@ -41,5 +43,6 @@ fp_gpu_layer_waits(const fp_recorder *r, const int64_t *number, int64_t *ns,
         last = known > last ? known : last;
     }
     pthread_mutex_unlock(&g->lock);
+    Py_END_ALLOW_THREADS
     return last;
 }

@@ -1,6 +1,7 @@
 /* module: the module's tables, and the handling of a recording when the
  * process forks or exits. */
 #include "py/call_form.h"
+#include "py/end_signal.h"
 #include "py/gc_hook.h"
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
@@ -261,6 +262,7 @@ fill(PyObject *module)
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
+        PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||
         fp_call_form_init(st) < 0 || register_exits(module) < 0) {
         return -1;
     }

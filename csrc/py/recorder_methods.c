@@ -346,11 +346,11 @@ PyMethodDef fp_recorder_methods[] = {
     {"node_times", fp_recorder_node_times_method, METH_NOARGS,
      "node_times($self, /)\n--\n\n"
      "Own ns of each context of the thread that steps, as bytes of int64."},
-    {"nodes", fp_recorder_nodes_method, METH_NOARGS,
-     "nodes($self, /)\n--\n\n"
-     "([(parent, key)], descriptions of keys) of these contexts; a key below "
-     "0\n"
-     "is -1 less the number of a phase of the run."},
+    {"nodes", fp_recorder_nodes_method, METH_O,
+     "nodes($self, wanted, /)\n--\n\n"
+     "({node: (parent, key)}, descriptions of keys) of the contexts in\n"
+     "`wanted`, bytes of int64, and of those above them; a key below 0 is -1\n"
+     "less the number of a phase of the run."},
     {"run_unrecorded", fp_recorder_run_unrecorded_method, METH_O,
      "run_unrecorded($self, function, /)\n--\n\n"
      "Call a function of fastprof's in a thread of its own, and record "

@@ -57,7 +57,7 @@ PyObject *
 fp_recorder_node_times_method(PyObject *self, PyObject *ignored);
 
 PyObject *
-fp_recorder_nodes_method(PyObject *self, PyObject *ignored);
+fp_recorder_nodes_method(PyObject *self, PyObject *wanted);
 
 PyObject *
 fp_recorder_run_unrecorded_method(PyObject *self, PyObject *function);

@@ -150,10 +150,13 @@ class Recorder:
         """
     def node_times(self) -> bytes | None:
         """Own ns of each context of the thread that steps, as int64."""
-    def nodes(self) -> tuple[list[tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:
-        """([(parent, key)], descriptions of keys) of these contexts.
+    def nodes(
+        self, wanted: bytes, /
+    ) -> tuple[dict[int, tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:
+        """({node: (parent, key)}, descriptions of keys) of these contexts and those above them.
 
-        A key below 0 is -1 less the number of a phase of the run.
+        ``wanted`` are int64.  A key below 0 is -1 less the number of a phase of the run.  None:
+        nothing steps, or there are too many.
         """
     def run_unrecorded(self, function: Callable[[], object], /) -> object:
         """Call ``function`` in a thread of fastprof's, of which nothing is recorded meanwhile."""
@@ -228,6 +231,12 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
+def limit_sigterm() -> None:
+    """SIGTERM ends the process if Python's handler, which is installed, has not run 5 s later."""
+
+def sigterm_taken() -> None:
+    """Python's handler runs."""
+
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
     """What NVML says of devices now.
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from optparse import Values
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,32 @@ def test_a_signal_ends_the_wait_for_the_others_not_the_report(tmp_path, number, 
     assert stderr == ""
     assert "Wrote p" in stdout
     assert LATER in " ".join(stdout.split())
+
+
+@pytest.mark.parametrize("loader", ["CDLL", "PyDLL"])  # without the GIL, and with it
+def test_sigterm_ends_a_program_that_waits_in_c_for_ever(tmp_path, loader):
+    """Like a rank in a collective when torchrun ends the job: else SIGKILL comes 30 s later."""
+    (tmp_path / "train.py").write_text(
+        f"""
+import ctypes
+lib = ctypes.{loader}(None)
+mutex = ctypes.create_string_buffer(64)
+lib.pthread_mutex_lock(mutex)
+print("ready", flush=True)
+lib.pthread_mutex_lock(mutex)
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "-o", "p", "train.py"],
+        cwd=tmp_path, env=child_env(ENV, guard=False), text=True, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(0.5 * time_scale())  # until it waits
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60 * time_scale()) == -signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_nproc_starts_one_process_per_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

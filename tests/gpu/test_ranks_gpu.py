@@ -140,3 +140,40 @@ def test_a_window_has_the_waits_on_the_gpu_step_by_step(fake_gpu: FakeGpu) -> No
         assert r.window(0)["gpu_busy"] is None
         """,
     )
+
+
+def test_a_window_waits_without_the_gil_while_records_are_decoded(fake_gpu: FakeGpu) -> None:
+    ok(
+        fake_gpu,
+        """
+        def decoded():
+            return fakegpu.counters()["calls"]["cuptiActivityGetNextRecord"]
+
+        def read():
+            while not over:
+                r.window(0)
+
+        r = begin()
+        r.step()
+        over = []
+        reader = threading.Thread(target=read)
+        reader.start()
+        # The collector decodes a buffer of 20 records for a second.
+        fakegpu.slow("cuptiActivityGetNextRecord", 50)
+        most, before, deadline = 0, decoded(), time.monotonic() + 60
+        for _ in range(5):
+            fakegpu.launch("gemm", 1000, count=20)
+            fakegpu.item()
+            until = before + 20
+            while before < until and time.monotonic() < deadline:
+                now = decoded()
+                most, before = max(most, now - before), now
+        over.append(1)
+        reader.join()
+        assert before >= 5 * 20, before
+        # Else this thread would have stood still for most of a buffer.
+        assert most < 10, most
+        fakegpu.slow("cuptiActivityGetNextRecord", 0)
+        end(r)
+        """,
+    )

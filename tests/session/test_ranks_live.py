@@ -281,6 +281,39 @@ def test_without_the_waits_of_all_steps_on_the_gpu_there_is_no_such_column(steps
     assert window.gpu_busy is None
 
 
+def test_functions_and_waits_are_known_in_a_program_with_many_contexts():
+    """A Lightning script has over 50,000 of them before its first step."""
+    space = {}
+    inner = ", ".join(f"b{i}" for i in range(250))
+    exec("\n".join(f"def b{i}(): pass" for i in range(250)), space)
+    exec("\n".join(f"def a{i}():\n for b in ({inner}): b()" for i in range(250)), space)
+
+    def work():
+        time.sleep(0.01)
+
+    with Profiler(gpu=False, skip_first=0) as prof:
+        for i in range(250):
+            space[f"a{i}"]()
+        recorder = run_of(prof).recorder
+        recording = Recording(recorder, "job", 0, 2, "n0")
+        prof.enter_phase("steps")
+        for i in range(12):
+            with profile_section("data"):
+                work()
+            prof.step()
+            if i % 3 == 2:
+                thread = threading.Thread(target=recording.window)
+                thread.start()
+                thread.join()
+        detail = recording.detail(Request("job", 5, 0, 12, (0,)))
+        assert recorder.memory()["nodes"] > 60_000
+        times = array("q", recorder.node_times())
+        slept = max(range(len(times)), key=lambda i: times[i] if i else 0)
+        assert recording._sections({slept}) == {slept: "data"}
+    us = next(us for name, _, _, us, _ in detail.functions if name.endswith("work"))
+    assert us >= 10_000
+
+
 def test_functions_of_a_delay_leave_out_the_steps_before_it():
     def work(seconds):
         time.sleep(seconds)

@@ -586,6 +586,20 @@ def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
     assert "unaccounted" not in found(outside(20, wait))
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_waiting_for_a_late_rank_between_the_phases_is_not_the_loop_s_work(ranks: int) -> None:
+    """The Trainer of transformers gathers the number of tokens before each step."""
+    file = "torch/distributed/distributed_c10d.py"
+    gather = calls(torch_py(file, "all_gather_into_tensor"), 27, 1)
+    samples = torch_py("transformers/trainer.py", "Trainer.get_batch_samples")
+    made = outside(30, calls(samples, 1, 1, gather))
+    made = replace(made, meta={**made.meta, "world_size": ranks})
+    assert ("unaccounted" in found(made)) == (ranks == 1)
+    made = outside(60, calls(samples, 30, 1, gather))
+    rule = found(replace(made, meta={**made.meta, "world_size": ranks}))["unaccounted"]
+    assert rule.title.startswith(f"{'60.0' if ranks == 1 else '33.0'} % of the step is in no phase")
+
+
 @pytest.mark.parametrize("own_ms", [0, 30])
 def test_what_fastprof_takes_between_sections_is_not_the_program_s(own_ms: float) -> None:
     """For example in steps of 0.3 ms, of which the automatic sections take 0.1."""

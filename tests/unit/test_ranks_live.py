@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from array import array
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,8 @@ from fastprof.report.ranks.live.window import (
     means,
 )
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
-from fastprof.report.ranks.row import Between, RankRun
+from fastprof.report.ranks.row import Between, RankRun, RankSteps
+from fastprof.report.ranks.verdict import by_steps
 
 JOB = "0123abcd"
 STEP_MS, TICK_S = 50.0, 5.0
@@ -711,8 +713,51 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
     )
     late = replace(late, without_cpu_wait=True)
     left_out = " by 10.0 ms per step, waits for a CPU not counted"
-    assert f"{left_out}, since about step 100: forward " in late_text(late, 100, False)
-    assert f"{left_out}: forward " in late_text(late, 100, True)
+    assert f"{left_out}, since about step 100: forward" in late_text(late, 100, False)
+    assert f"{left_out}: forward" in late_text(late, 100, True)
+
+
+def test_no_time_with_waits_for_a_cpu_stands_beside_a_delay_without_them():
+    decode = FunctionExcess("decode", "dataset.py", 31, 61.8, 30.0, "time.sleep")
+    late = Straggler(
+        rank=1, host=None, work_ms=66.0, others_ms=50.0, late_ms=16.0, late_share=0.1,
+        section="data", section_ms=61.8, section_others_ms=30.0, waits=((0, 16.0),), also=(),
+        functions=(decode,), without_cpu_wait=True,
+    )  # fmt: skip
+    start = (
+        "Rank 1 is late by 16.0 ms per step, waits for a CPU not counted, since about step 100: "
+        "data"
+    )
+    where, costs = "decode (dataset.py:31), mostly in time.sleep", "costs the job up to 10.0 %."
+    assert late_text(late, 100, False) == f"{start}, {where}; this {costs}"
+    part = replace(decode, ms=9.0, others_ms=5.0)
+    assert late_text(replace(late, functions=(part,)), 100, False) == (
+        f"{start}, and of all functions most in {where}, +4.00 ms; this {costs}"
+    )
+    assert late_text(replace(late, functions=()), 100, False) == f"{start}; this {costs}"
+    # A difference that fits the delay has its time.
+    late = replace(late, section_ms=46.5, functions=(replace(decode, ms=46.1),))
+    assert late_text(late, 100, False) == f"{start}, {where}, +16.1 ms; this {costs}"
+
+
+def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():
+    def run(rank, own_ms, wait_ms):
+        steps = RankSteps(
+            numbers=array("q", range(40)), wall=array("d", [50.0] * 40),
+            sections={"data": array("d", [own_ms + wait_ms] * 40)}, communication=None,
+            autograd=array("d", [50.0 - own_ms - wait_ms] * 40), cpu=None, gc=None,
+            cpu_wait=array("d", [wait_ms] * 40),
+        )  # fmt: skip
+        return replace(between_run(rank, 50.0, 0.0), steps=steps)
+
+    def late(wait_ms):
+        return by_steps([run(0, 40.0, 0.0), run(1, 42.5, wait_ms)]).straggler_of(1)
+
+    assert late(0.2).late_ms == pytest.approx(2.5)
+    assert not late(0.2).without_cpu_wait
+    # The section then has 3.9 ms more, or 6.4 ms for a delay of 2.5.
+    assert late(3.9).late_ms == pytest.approx(2.5)
+    assert late(3.9).without_cpu_wait
 
 
 def test_ranks_that_have_ended_are_not_silent():
@@ -805,3 +850,18 @@ def test_steps_end_again_is_said_only_if_a_step_has_ended():
     job.judge.listen_anew(job.now)
     assert "Steps end again." not in hang(job, rank=2, seconds=5.0, silent=True)
     assert "Steps end again." in job.tick()
+
+
+def test_a_rank_that_knows_no_functions_does_not_spend_no_time_in_them():
+    """Else +15.0 ms in a function stands beside a delay of 10 ms."""
+    job = Job(2, late=on(1, 10.0))
+    detail = job.detail
+
+    def of(rank, request):
+        nothing_known = encode_detail(RankDetail(JOB, rank, request.number, ()))
+        return detail(rank, request) if rank else nothing_known
+
+    job.detail = of
+    job.run(4)
+    (line,) = job.said
+    assert ": data +9.99 ms; " in line

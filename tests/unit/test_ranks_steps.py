@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +13,7 @@ from dataclasses import replace
 import pytest
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
+from fastprof.render.ranks_brief import brief_lines
 from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.end import end_text
@@ -367,9 +369,32 @@ def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known()
     assert late.late_ms == pytest.approx(0.9, abs=0.2)
     # Else "own work 20.3 ms" stands beside "data takes 29.7 ms".
     assert " per step, waits for a CPU not counted, that of the others " in late.text
+    late = replace(late, section="data", section_ms=29.7, section_others_ms=21.0)
+    assert "; with these waits, data takes 29.7 ms against 21.0 ms. " in late.text
     left_out = "Own work leaves out waiting for a CPU"
     assert any(note.startswith(left_out) for note in judged(ranks).notes)
     assert not any(note.startswith(left_out) for note in judged(job(2, rest=rest)).notes)
+
+
+def test_time_in_no_section_is_shown_of_each_rank_if_one_has_much():
+    lines = brief_lines(judged(job(2, rest=on(1, 9.0))), 100)
+    at = next(i for i, line in enumerate(lines) if line.startswith("rank "))
+    assert "(unaccounted)" in lines[at]
+    assert "n/a" not in "".join(lines[at:])
+    assert "(unaccounted)" not in "".join(brief_lines(judged(job(2)), 100))
+
+
+def test_many_long_steps_of_a_rank_are_added_up():
+    """Rank 0 saves in every 60th step: its sum is a figure that the job loses per step."""
+    made = judged(job(2, steps=600, rest=lambda r, s: 600.0 if (r, s % 60) == (0, 30) else 0.0))
+    assert len(made.hangs) == 10
+    said = re.search(
+        r"Late in single steps: rank 0 in 10 steps by ([\d.]+) s in all \(([\d.]+) ms per step in "
+        r"the mean\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
+    )  # fmt: skip
+    assert said, made.verdict
+    assert float(said[1]) == pytest.approx(6.0, abs=0.2)
+    assert float(said[2]) == pytest.approx(10.0, abs=0.4)
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():

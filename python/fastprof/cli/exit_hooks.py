@@ -3,7 +3,8 @@
 The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the ``with`` statement.
 ``os._exit`` and SIGTERM do not, so this module catches them while the program runs: it wraps
 ``os._exit``, and handles SIGTERM if its action was the default one.  Afterwards the process dies as
-it would have died.
+it would have died.  If the main thread does not return from C code, such as a collective, it dies
+5 s after SIGTERM and writes nothing.
 
 A forked child gets the program's own handlers back and never writes anything.
 """
@@ -44,6 +45,8 @@ class Endings:
         self._real_exit = os._exit
         self._installed: Any = None
         self._handles_sigterm = False
+        #: Says that the handler of SIGTERM runs; set with it.
+        self._taken: Callable[[], None]
 
     def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
         stop, end, real_exit = self.stop, self._end, self._real_exit
@@ -62,7 +65,11 @@ class Endings:
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         ):
+            from fastprof.capture import end_signal  # needs the C extension
+
+            self._taken = end_signal.sigterm_taken
             signal.signal(signal.SIGTERM, self._on_sigterm)
+            end_signal.limit_sigterm()
             self._handles_sigterm = True
         os.register_at_fork(after_in_child=self._restore)
         return self
@@ -105,6 +112,7 @@ class Endings:
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
+        self._taken()
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.

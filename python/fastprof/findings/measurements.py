@@ -189,12 +189,14 @@ class Facts:
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return Outside((), 0.0, frozenset())
-        return outside(thread.nodes, self._self_ns, self.report.view.keys, frozenset(self.rows))
+        rows = frozenset(self.rows)
+        keys, ranks = self.report.view.keys, self.ranks > 1
+        return outside(thread.nodes, self._self_ns, keys, rows, ranks=ranks)
 
     @property
-    def imported_outside(self) -> float:
-        """The part of the time in no section that imports take."""
-        return self._outside.imported
+    def left_out_outside(self) -> float:
+        """The part of the time in no section that imports and waits for other ranks take."""
+        return self._outside.left_out
 
     @Lazy
     def free_ms(self) -> float:

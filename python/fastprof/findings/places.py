@@ -17,19 +17,24 @@ KNOWN = frozenset().union(*PHASES.values())
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """``chosen``: per node, whether it is in no section and imports nothing.
+    """``chosen``: per node, whether it is in no section, imports nothing and waits for no rank.
 
-    ``imported``: the part of the time in no section that imports take. ``loops``: keys of the
-    functions around the requested sections.
+    ``left_out``: the part of the time in no section that imports and such waits take. ``loops``:
+    keys of the functions around the requested sections.
     """
 
     chosen: Sequence[bool]
-    imported: float
+    left_out: float
     loops: frozenset[int]
 
 
 def outside(
-    nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], rows: frozenset[str]
+    nodes: NodeTable,
+    own: Sequence[float],
+    keys: Sequence[Key],
+    rows: frozenset[str],
+    *,
+    ranks: bool = False,
 ) -> Outside:
     """Return the nodes in no section.
 
@@ -38,23 +43,26 @@ def outside(
         own: exclusive times, one per node.
         keys: the keys of the tree.
         rows: names of the sections of steps.
+        ranks: there are several, so communication contains the wait for the last one.
     """
     free = [top < 0 for top in top_sections(nodes, keys)]
-    imported = [False] * len(nodes)
+    waits = GROUPS["communication"]
+    barred = [imports(key) or (ranks and waits(key)) for key in keys]
+    left_out = [False] * len(nodes)
     total = spent = 0.0
     around: set[int] = set()
     for i in range(1, len(nodes)):
         above, key = nodes.parent[i], keys[nodes.key[i]]
-        imported[i] = imported[above] or imports(key)
+        left_out[i] = left_out[above] or barred[nodes.key[i]]
         if free[i]:
             total += own[i]
-            spent += own[i] if imported[i] else 0.0
+            spent += own[i] if left_out[i] else 0.0
         elif free[above] and key.name in rows:
             while above > 0 and above not in around:
                 around.add(above)
                 above = nodes.parent[above]
     loops = frozenset(nodes.key[i] for i in around)
-    chosen = [a and not b for a, b in zip(free, imported, strict=True)]
+    chosen = [a and not b for a, b in zip(free, left_out, strict=True)]
     return Outside(chosen, spent / total if total > 0 else 0.0, loops)
 
 

@@ -41,9 +41,10 @@ class _Row:
 def brief_lines(report: RankReport, width: int) -> list[str]:
     """Return the comparison of saved runs in lines of at most ``width`` columns."""
     works: Sequence[float | None] = report.work_ms or [None] * len(report.rows)
+    parts = _parts(report.rows)
     rows = [
-        _Row(row.rank, row.host, row.step_ms, work, _parts(row))
-        for row, work in zip(report.rows, works, strict=True)
+        _Row(row.rank, row.host, row.step_ms, work, of)
+        for row, work, of in zip(report.rows, works, parts, strict=True)
     ]
     late = [] if report.straggler is None else [report.straggler.rank, *report.straggler.also]
     late += [p.rank for p in report.periods]
@@ -87,12 +88,17 @@ def is_told(row: RankNow) -> bool:
     return row.state.startswith(("silent", "stands", "waits"))
 
 
-def _parts(row: RankRow) -> dict[str, float]:
-    """Return the sections of a saved run's steps, and the time outside of them if it is large."""
-    parts = dict(row.sections)
-    rest = (row.step_ms or 0.0) - sum(parts.values())
-    if row.step_ms and parts and rest >= _MUCH * row.step_ms:
-        parts[UNACCOUNTED] = rest
+def _parts(rows: Sequence[RankRow]) -> list[dict[str, float]]:
+    """Return the sections of saved runs' steps; the time outside of them if a rank has much."""
+    parts = [dict(row.sections) for row in rows]
+    rest = [(row.step_ms or 0.0) - sum(of.values()) for row, of in zip(rows, parts, strict=True)]
+    much = any(
+        row.step_ms and of and ms >= _MUCH * row.step_ms
+        for row, of, ms in zip(rows, parts, rest, strict=True)
+    )
+    for row, of, ms in zip(rows, parts, rest, strict=True):
+        if much and row.step_ms:
+            of[UNACCOUNTED] = max(0.0, ms)
     return parts
 
 

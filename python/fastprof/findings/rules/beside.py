@@ -44,7 +44,8 @@ def unaccounted(facts: Facts) -> Draft | None:
     if not any(name in FORWARD | BACKWARD for name in facts.rows) and facts.use("autograd").calls:
         return _no_phases(facts, row)
     hot = facts.hot_outside
-    ms, stalled = while_idle(facts, row * (1 - facts.imported_outside))
+    row *= 1 - facts.left_out_outside
+    ms, stalled = while_idle(facts, row)
     theirs = min(ms, facts.free_ms)
     draft = share_draft(
         facts, _LIMIT, ms,

@@ -20,7 +20,7 @@ from statistics import fmean
 
 from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
-from fastprof.report.figures import duration, with_percent
+from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.ranks.heat import RankHeat
 from fastprof.report.rows import UNACCOUNTED
@@ -187,7 +187,7 @@ class Straggler:
     #: Waiting for a CPU in ms per step, and the median of the others, if the difference is
     #: half of the delay or more.
     cpu_wait: tuple[float, float] | None = None
-    #: Own work leaves out waiting for a CPU, which is a tenth of it or more.
+    #: Own work leaves out waiting for a CPU, which matters; sections and functions contain it.
     without_cpu_wait: bool = False
 
     @property
@@ -222,7 +222,8 @@ class Straggler:
                 self.section, ascii_name(self.section, 60)
             )
             here, there = duration(self.section_ms), duration(self.section_others_ms)
-            text += f"; {name} takes {here} against {there}"
+            with_waits = "with these waits, " if self.without_cpu_wait else ""
+            text += f"; {with_waits}{name} takes {here} against {there}"
         if self.cpu_wait is not None:
             here, there = (duration(ms) for ms in self.cpu_wait)
             text += f"; it waits for a CPU for {here} against {there}"
@@ -372,11 +373,27 @@ class RankReport:
             more = len(self.periods) - _TURNS
             parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
         if self.hangs:
-            texts = [hang.text for hang in self.hangs[:_HANGS]]
-            more = len(self.hangs) - _HANGS
-            texts += [f"{more} more"] if more > 0 else []
-            parts.append(f"Late in single steps: {'; '.join(texts)}.")
+            parts.append(f"Late in single steps: {'; '.join(self._hang_texts())}.")
         return " ".join(parts)
+
+    def _hang_texts(self) -> list[str]:
+        """Return each hang, or many of them by rank with their sum."""
+        if len(self.hangs) <= _HANGS:
+            return [hang.text for hang in self.hangs]
+        steps = {row.rank: row.steps for row in self.rows}
+        by_rank: dict[int, list[LateStep]] = {}
+        for hang in self.hangs:
+            by_rank.setdefault(hang.rank, []).append(hang)
+        texts = []
+        for rank, hangs in by_rank.items():
+            ms = sum(hang.late_ms for hang in hangs)
+            mean = duration(ms / max(1, steps.get(rank, 0)))
+            texts.append(
+                f"rank {rank} in {plural(len(hangs), 'step')} by {duration(ms)} in all ({mean} per "
+                f"step in the mean), the longest: {hangs[0].text.partition(' by ')[2]}"
+            )
+        more = len(texts) - _HANGS
+        return [*texts[:_HANGS], *([f"{plural(more, 'more rank')}"] if more > 0 else [])]
 
     @property
     def finding(self) -> Finding | None:

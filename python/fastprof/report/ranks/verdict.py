@@ -29,8 +29,10 @@ _TURNS = 0.1
 #: Signals for which work in C++ in backward looks like waiting.
 ENGINE = ("autograd", "backward")
 _EVER = 1 << 62
-#: From this share of the rank's own work on, the verdict says that waits for a CPU are left out.
+#: The verdict says that waits for a CPU are left out if they are this share of the rank's own work,
+#: or if the difference between the ranks' waits is this share of the delay.
 _NOTEWORTHY = 0.1
+_DIFFERS = 0.1
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
 #: Number of kept hangs, the longest ones.
@@ -314,6 +316,10 @@ def straggler_of(
     waiting = [_cpu_wait(r, first, last) for r in runs]
     without_cpu = median([waiting[i] for i in others])
     told = not test.plain and waiting[latest] - without_cpu >= late_ms / 2
+    noteworthy = (
+        waiting[latest] >= _NOTEWORTHY * works[latest]
+        or abs(waiting[latest] - without_cpu) >= _DIFFERS * late_ms
+    )
     return Straggler(
         rank=row.rank,
         host=row.host,
@@ -336,7 +342,7 @@ def straggler_of(
         late_steps=one.late_steps if window is None else None,
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
-        without_cpu_wait=test.plain and waiting[latest] >= _NOTEWORTHY * works[latest],
+        without_cpu_wait=test.plain and noteworthy,
         # Functions are known for the whole run only.
         functions=function_excess(run, [runs[i] for i in others], worth(one)),
     )

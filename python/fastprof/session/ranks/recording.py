@@ -45,6 +45,8 @@ _BLOCKS = 32
 _SECTIONS = 6
 #: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
+#: Bytes of two copies that are compared at a time.
+_CHUNK = 4096
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
@@ -235,14 +237,14 @@ class Recording:
         return {name: us for name, us in found.items() if us > 0}
 
     def _sections(self, wanted: set[int]) -> dict[int, str]:
-        nodes = self._recorder.nodes()
+        nodes = self._recorder.nodes(array("q", wanted).tobytes())
         if nodes is None:
             return {}
         rows, keys = nodes
         found = {}
         for wait in wanted:
             name, node = UNACCOUNTED, wait
-            while 0 < node < len(rows):
+            while node > 0 and node in rows:
                 above, key = rows[node]
                 if 0 <= key < len(keys) and keys[key][0] == "section":
                     name = keys[key][3]
@@ -271,8 +273,7 @@ class Recording:
         return RankDetail(job, rank, request.number, functions)
 
     def _functions(self, first: int, last: int, phase: int) -> tuple[_Function, ...]:
-        nodes = self._recorder.nodes() if len(self._trees) > 1 else None
-        if nodes is None:
+        if len(self._trees) < 2:
             return ()
         # A tree from before the first step would add steps in which the rank was not late.
         within = [tree for tree in self._trees[:-1] if first <= tree[0] < last]
@@ -281,7 +282,11 @@ class Recording:
         if not later:
             return ()
         end = min(later, key=lambda tree: abs(tree[0] - last))
-        found = _program(*nodes, begin[2], end[2], self._waiting_nodes(), end[1] - begin[1], phase)
+        spent = _spent(begin[2], end[2])
+        nodes = self._recorder.nodes(array("q", spent).tobytes())
+        if nodes is None:
+            return ()
+        found = _program(*nodes, spent, self._waiting_nodes(), end[1] - begin[1], phase)
         rows = []
         for (name, file, line), function in found.items():
             called = {of: round(ms * 1000) for of, ms in function.called.items()}
@@ -306,36 +311,49 @@ def _size(wall: array[int]) -> int:
     return block_size(round(_SECONDS / max(usual, 1e-6)), _BLOCKS)
 
 
+def _spent(begin: bytes, end: bytes) -> dict[int, int]:
+    """Return the contexts' own time in ns between two copies of the tree, where it is not 0."""
+    spent: dict[int, int] = {}
+    for at in range(0, len(end), _CHUNK):
+        here, there = begin[at : at + _CHUNK], end[at : at + _CHUNK]
+        if here == there:  # as most are
+            continue
+        before, after = array("q", here), array("q", there)
+        before.extend([0] * (len(after) - len(before)))
+        first = at // after.itemsize
+        spent |= {
+            first + i: b - a for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b
+        }
+    return spent
+
+
 def _program(
-    rows: list[tuple[int, int]],
+    rows: Mapping[int, tuple[int, int]],
     descriptions: list[tuple[str, str, int, str, str]],
-    begin: bytes,
-    end: bytes,
+    spent: Mapping[int, int],
     waits: set[int],
     steps: int,
     wanted: int,
 ) -> dict[tuple[str, str, int], Function]:
-    """Return the program's functions in one phase of the run, ms per step between two trees."""
-    before, after = array("q", begin), array("q", end)
+    """Return the program's functions in one phase of the run, in ms per step."""
     keys = [Key(*description) for description in descriptions]
     keys.append(Key("root", "", 0, "", ""))
     root = len(keys) - 1
-    count = min(len(rows), len(after))
-    before.extend([0] * (count - len(before)))
-    phase = [STEPS] * count
-    outside = set(waits)
-    for i in range(count):
-        above, key = rows[i]
+    place = {node: i for i, node in enumerate(rows)}  # parents come first
+    parents = [place.get(above, 0) for above, _ in rows.values()]
+    phase = [STEPS] * len(rows)
+    outside = {place[node] for node in waits & rows.keys()}
+    for i, (above, key) in enumerate(rows.values()):
         if key < 0:
             phase[i] = -1 - key
         elif above > 0:
-            phase[i] = phase[above]
+            phase[i] = phase[parents[i]]
         if phase[i] != wanted:
             outside.add(i)
     return program_of(
-        [max(0, above) for above, _ in rows[:count]],
-        [key if key >= 0 else root for _, key in rows[:count]],
-        [after[i] - before[i] for i in range(count)],
+        parents,
+        [key if key >= 0 else root for _, key in rows.values()],
+        [spent.get(node, 0) for node in rows],
         keys,
         outside,
         steps,

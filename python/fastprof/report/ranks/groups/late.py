@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fastprof.report.figures import plural
 from fastprof.report.ranks.blocks import MIN_BLOCKS, HeardRank, run_in_blocks
 from fastprof.report.ranks.groups.judge import compare_with_all
 from fastprof.report.ranks.groups.summary import CPU, RankGroup, RankHeard
@@ -18,7 +17,6 @@ from fastprof.report.ranks.live.compared import Compared
 from fastprof.report.ranks.live.hang import ASKED, QuietRanks
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import SILENT_S, JobNow
-from fastprof.report.ranks.live.text import hang_text
 from fastprof.report.ranks.live.window import RankWindow
 from fastprof.report.ranks.row import RankRun
 
@@ -127,26 +125,14 @@ class GroupJudge(Judge):
         others = ((late + i * apart) % self._world for i in range(1, ASKED))
         return [rank for rank in dict.fromkeys(others) if rank != late]
 
-    def _quiet(self, now: float) -> QuietRanks:
+    def _quiet(self, now: float, *, once: bool = False) -> QuietRanks:
         group = self._group
         stand = [self._ranks[one.rank] for one in group.standing]
+        lost = [self._ranks[one.rank] for one in group.lost]
         return QuietRanks(
-            group.active, group.quiet, group.waiting, group.unclear, stand, (), now - group.still_s
-        )
-
-    def _hangs_now(self, now: float) -> tuple[str, bool]:
-        group = self._group
-        moves = group.silent + group.quiet < group.active
-        stand = group.quiet - group.waiting
-        if not group.silent and not stand and (moves or not group.waiting):
-            return "", moves
-        text = hang_text(
-            [self._as_heard(one, now) for one in group.lost], group.silent,
-            [self._as_heard(one, now) for one in group.standing], stand,
-            plural(group.waiting, "rank") if group.waiting else "", group.waiting,
-            0.0 if moves else float(group.still_s), now,
+            group.active, group.quiet, group.waiting, group.unclear, stand, (), group.silent, lost,
+            now - group.still_s,
         )  # fmt: skip
-        return text, moves
 
     def _unnamed(self) -> int:
         return max(0, self._group.silent - len(self._group.lost))

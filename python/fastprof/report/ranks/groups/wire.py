@@ -24,7 +24,15 @@ from fastprof.report.ranks.groups.summary import (
     newest_first,
 )
 from fastprof.report.ranks.live.window import MAX_BYTES, decode
-from fastprof.report.ranks.live.wire import MAX_NAME, fail, numbers_of, pack, text_of, unpack
+from fastprof.report.ranks.live.wire import (
+    MAX_NAME,
+    fail,
+    newest_that_fit,
+    numbers_of,
+    pack,
+    text_of,
+    unpack,
+)
 from fastprof.report.ranks.model import SIGNALS
 from fastprof.report.ranks.row import BETWEEN
 
@@ -38,10 +46,10 @@ _MAX_RANKS = 10**9
 
 def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
     """Return ``group`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
-    newest = sorted({b for of in group.blocks.values() for b in of}, key=newest_first)
-    while True:
+
+    def packed(newest: Sequence[Block]) -> bytes:
         kept = set(newest)
-        data = pack(
+        return pack(
             {
                 "v": VERSION, "job": group.job, "of": group.world_size,
                 "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
@@ -61,9 +69,9 @@ def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
             },
             1,
         )  # fmt: skip
-        if len(data) <= max_bytes or not newest:
-            return data
-        newest = newest[max(1, len(newest) // 8) :]
+
+    blocks = {block for of in group.blocks.values() for block in of}
+    return newest_that_fit(sorted(blocks, key=newest_first), packed, max_bytes)
 
 
 def decode_group(data: bytes) -> RankGroup:

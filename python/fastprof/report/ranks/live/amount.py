@@ -73,7 +73,8 @@ def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:
     here = details.get(late.rank)
-    others = [detail for rank, detail in details.items() if rank != late.rank]
+    # A rank that knows none of its functions does not spend no time in them.
+    others = [of for rank, of in details.items() if rank != late.rank and of.functions]
     if here is None or not others:
         return ()
     return function_excess(_program(here), [_program(detail) for detail in others], late.late_ms)

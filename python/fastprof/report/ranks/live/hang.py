@@ -1,4 +1,4 @@
-"""Tells which rank hangs, as far as the last windows of the ranks show it."""
+"""Tells which ranks hang or are silent, as far as the last windows of the ranks show it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastprof.report.figures import plural
 from fastprof.report.ranks.blocks import HeardRank
-from fastprof.report.ranks.live.text import place_of, rank_named
+from fastprof.report.ranks.live.text import hang_text, place_of, rank_named
 from fastprof.report.ranks.model import named
 
 #: Number of ranks asked, or named, at a time.
@@ -20,8 +20,9 @@ class QuietRanks:
 
     ``ranks`` train, and ``quiet`` of them are quiet.  Of these, ``waiting`` wait for others, and of
     ``unclear`` ones it is not known whether their GPUs do.  ``stand`` lists those that are not
-    known to wait, or some of them; ``wait`` lists the waiting ones, or none.  No rank has ended a
-    step since ``moved_at``.
+    known to wait, or some of them; ``wait`` lists the waiting ones, or none.  Others are silent:
+    ``silents`` ranks, and ``silent`` lists them, or some of them.  No rank has ended a step since
+    ``moved_at``.
     """
 
     ranks: int
@@ -30,6 +31,8 @@ class QuietRanks:
     unclear: int
     stand: Sequence[HeardRank]
     wait: Sequence[HeardRank]
+    silents: int
+    silent: Sequence[HeardRank]
     moved_at: float
 
     def hang(self, gpus: bool) -> tuple[tuple[int, ...], str]:
@@ -49,6 +52,21 @@ class QuietRanks:
             return (), ""
         found = tuple(sorted(rank.window.rank for rank in every)) or (-1,)
         return found, self._places_text(every)
+
+    def text(self, now: float) -> tuple[str, bool]:
+        """Return which ranks are silent, stand or wait, and whether others still end steps."""
+        moves = self.silents + self.quiet < self.ranks
+        stands = self.quiet - self.waiting
+        if not self.silents and not stands and (moves or not self.waiting):
+            return "", moves
+        wait = named([r.window.rank for r in self.wait]) if self.wait else ""
+        if self.waiting and not wait:
+            wait = plural(self.waiting, "rank")
+        still_s = 0.0 if moves else now - self.moved_at
+        said = hang_text(
+            self.silent, self.silents, self.stand, stands, wait, self.waiting, still_s, now
+        )
+        return said, moves
 
     def _standing_text(self) -> str:
         where = "; ".join(f"{rank_named(r.window)} {_stands(r)}" for r in self.stand[:ASKED])

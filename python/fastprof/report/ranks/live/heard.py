@@ -10,13 +10,8 @@ from fastprof.report.figures import duration
 from fastprof.report.ranks.blocks import HeardRank, add_blocks
 from fastprof.report.ranks.live.hang import QuietRanks
 from fastprof.report.ranks.live.now import SILENT_S
-from fastprof.report.ranks.live.text import (
-    hang_text,
-    heard_text,
-    silent_text,
-)
+from fastprof.report.ranks.live.text import heard_text, silent_text
 from fastprof.report.ranks.live.window import RankWindow, decode, is_unclear, is_waiting
-from fastprof.report.ranks.model import named
 from fastprof.report.ranks.row import MAX_RANKS
 
 _LONG_STEPS = 5.0
@@ -127,47 +122,31 @@ class HeardRanks:
         self._stuck, self._stuck_at = found, now
         return [f"No step has ended for {duration((now - of.moved_at) * 1000)}: {text}"]
 
-    def _quiet(self, now: float) -> QuietRanks:
-        """Return the ranks that have ended no step for long."""
+    def _quiet(self, now: float, *, once: bool = False) -> QuietRanks:
+        """Return the ranks that have ended no step for long.
+
+        ``once``: also those that were heard only once, which may be of an earlier start.
+        """
         ranks = [
-            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
+            r
+            for _, r in sorted(self._ranks.items())
+            if (r.lives or once) and not r.window.ended and r.window.steps
         ]
-        stand, wait = _split_quiet(ranks, now)
+        patience = patience_s(ranks)
+        silent = [r for r in ranks if now - r.heard >= SILENT_S]
+        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
+        wait = [r for r in quiet if is_waiting(r.window)]
         return QuietRanks(
             ranks=len(ranks),
-            quiet=len(stand) + len(wait),
+            quiet=len(quiet),
             waiting=len(wait),
-            unclear=sum(is_unclear(r.window) for r in stand + wait),
-            stand=stand,
+            unclear=sum(is_unclear(r.window) for r in quiet),
+            stand=[r for r in quiet if not is_waiting(r.window)],
             wait=wait,
+            silents=len(silent),
+            silent=silent,
             moved_at=max((r.moved for r in ranks), default=0.0),
         )
-
-    def _hangs_now(self, now: float) -> tuple[str, bool]:
-        """Return which ranks are silent or stand, and whether others still end steps."""
-        ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
-        silent = [r for r in ranks if now - r.heard >= SILENT_S]
-        stand, quiet = _split_quiet(ranks, now)
-        moves = len(silent) + len(stand) + len(quiet) < len(ranks)
-        wait = [r.window.rank for r in quiet]
-        if not silent and not stand and (moves or not wait):
-            return "", moves
-        still = 0.0 if moves else min(now - r.moved for r in ranks)
-        waiting = named(wait) if wait else ""
-        text = hang_text(silent, len(silent), stand, len(stand), waiting, len(wait), still, now)
-        return text, moves
-
-
-def _split_quiet(
-    ranks: Collection[HeardRank], now: float
-) -> tuple[list[HeardRank], list[HeardRank]]:
-    """Return the ranks that are heard but end no step: those that stand, those that wait."""
-    patience = patience_s(ranks)
-    quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
-    return (
-        [r for r in quiet if not is_waiting(r.window)],
-        [r for r in quiet if is_waiting(r.window)],
-    )
 
 
 def patience_s(ranks: Collection[HeardRank]) -> float:

@@ -169,7 +169,7 @@ class Judge(HeardRanks):
             verdict = late_text(first, known[0].since, again=False)
         else:
             late, verdict = self._late_now(now)
-        hangs, moves = self._hangs_now(now)
+        hangs, moves = self._quiet(now, once=True).text(now)
         if hangs:
             # While no step ends, the last steps do not show who is late.
             late = late if moves else None

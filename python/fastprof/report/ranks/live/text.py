@@ -8,11 +8,13 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.ranks.blocks import HeardRank
 from fastprof.report.ranks.live.window import RankWindow
-from fastprof.report.ranks.model import Straggler, WorkBetweenSteps, named
+from fastprof.report.ranks.model import FunctionExcess, Straggler, WorkBetweenSteps, named
 from fastprof.report.rows import UNACCOUNTED
 
 #: A function with this share of the delay, and of the difference in a section, ran in it.
 _SAME = 0.6
+#: A difference that is longer than the delay by this factor contains waits that the delay does not.
+_LONGER = 1.1
 #: More silent or standing ranks than these share one sentence.
 NAMED = 3
 
@@ -165,14 +167,24 @@ def _where(late: Straggler) -> str:
         most = late.functions[0]
         more = most.ms - most.others_ms
         # Nothing shows in which section a function ran, unless it has most of the difference.
+        text = _function(late, most, more)
         if in_section and more < _SAME * max(in_section, late.late_ms):
-            parts[0] += f" +{duration(in_section)}"
-            parts.append(f"and of all functions most in {most.subject} +{duration(more)}")
-        else:
-            parts.append(f"{most.subject} +{duration(more)}")
+            parts[0] += _more(late, in_section)
+            text = f"and of all functions most in {text}"
+        parts.append(text)
     elif in_section:
-        parts[0] += f" +{duration(in_section)}"
+        parts[0] += _more(late, in_section)
     return ", ".join(parts)
+
+
+def _function(late: Straggler, of: FunctionExcess, ms: float) -> str:
+    more = _more(late, ms)
+    return f"{of.subject}{more}" if more else of.text
+
+
+def _more(late: Straggler, ms: float) -> str:
+    """Return a difference, unless waits for a CPU make it longer than a delay without them."""
+    return "" if late.without_cpu_wait and ms > _LONGER * late.late_ms else f" +{duration(ms)}"
 
 
 def _also(late: Straggler) -> str:

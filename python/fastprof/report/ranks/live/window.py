@@ -17,6 +17,7 @@ from fastprof.report.ranks.live.wire import (
     MAX_NAME,
     MAX_NUMBER,
     fail,
+    newest_that_fit,
     numbers_of,
     pack,
     text_of,
@@ -128,10 +129,10 @@ def is_unclear(window: RankWindow) -> bool:
 
 def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
     """Return ``window`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
-    starts = sorted(window.blocks)[-MAX_BLOCKS:]
-    while True:
+
+    def packed(starts: Sequence[int]) -> bytes:
         rows = [window.blocks[start] for start in starts]
-        data = pack(
+        return pack(
             {
                 "v": VERSION, "job": window.job, "rank": window.rank, "of": window.world_size,
                 "process": window.process, "parent": window.parent,
@@ -146,9 +147,8 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
                 "gpu_busy": window.gpu_busy, "gpu_compute": window.gpu_compute,
             }
         )  # fmt: skip
-        if len(data) <= max_bytes or not starts:
-            return data
-        starts = starts[max(1, len(starts) // 8) :]
+
+    return newest_that_fit(sorted(window.blocks)[-MAX_BLOCKS:], packed, max_bytes)
 
 
 def decode(data: bytes) -> RankWindow:

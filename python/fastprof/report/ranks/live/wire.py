@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 #: Most characters of a name, and the largest number.
 MAX_NAME = 100
 MAX_NUMBER = 10**13
+
+_T = TypeVar("_T")
 
 
 def pack(value: Mapping[str, Any], level: int = -1) -> bytes:
     """Return ``value`` as bytes, compressed at zlib's ``level``."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"), level)
+
+
+def newest_that_fit(
+    items: Sequence[_T], packed: Callable[[Sequence[_T]], bytes], most: int
+) -> bytes:
+    """Return ``packed`` of as many of the last ``items`` as fit into ``most`` bytes.
+
+    Drops an eighth of them at a time.  Without any, the bytes may still be too many.
+    """
+    while len(data := packed(items)) > most and items:
+        items = items[max(1, len(items) // 8) :]
+    return data
 
 
 def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str, Any]:
