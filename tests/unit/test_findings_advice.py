@@ -913,7 +913,7 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
         "torch_untrained_share": 0.93,
     }
     rule = found(run(meta=meta))["untrained-gradients"]
-    assert "has the 71674 parameters of model.teacher (Net), which records gradients" in rule.title
+    assert "has the 71,674 parameters of model.teacher (Net), which records gradients" in rule.title
     assert "call teacher.requires_grad_(False) before the loop" in rule.fix[0]
     assert rule.saving == ""
     assert "93.0 % of all parameters" in rule.evidence[0]
@@ -922,10 +922,13 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     assert "call its requires_grad_(False) before the loop" in fix
     later = {**meta, "torch_untrained_of": "optimizers that stepped"}
     title = found(run(meta=later))["untrained-gradients"].title
-    assert title.startswith("No optimizer that steps has the 71674 parameters of")
+    assert title.startswith("No optimizer that steps has the 71,674 parameters of")
     numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
     assert "parameters of module 0 (Net), which" in numbered.title
     assert "call its requires_grad_(False) before" in numbered.fix[0]
+    large = {**meta, "torch_untrained_size": 7447652}
+    title = found(run(meta=large))["untrained-gradients"].title
+    assert "has the 7.45 million parameters of model.teacher" in title
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 

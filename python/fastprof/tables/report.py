@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import plural
+from fastprof.report.figures import counted, plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
@@ -71,7 +71,7 @@ def steps_line(steps: StepTable) -> str:
     if steps.wall_ns is None:
         return f"{plural(steps.count, 'step')}, all warm-up"
     return (
-        f"{plural(steps.measured, 'step')} measured, {steps.count - steps.measured} skipped; "
+        f"{plural(steps.measured, 'step')} measured, {counted(steps.count - steps.measured)} skipped; "
         "ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "

@@ -153,7 +153,7 @@ def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     load = "" if w.load_ms is None else f", each takes {duration(w.load_ms)} for a batch"
     return (
         f"{name} has {plural(w.workers, 'worker')}{load}; the loop waited for "
-        f"{w.blocked} of {plural(asked, 'batch')}."
+        f"{counted(w.blocked)} of {plural(asked, 'batch')}."
     )
 
 
@@ -406,7 +406,7 @@ _SMALLER = "Fewer tensors in a batch, or fewer bytes (uint8 for float32), are qu
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{called(row.name, row.split)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name, row.split)} had {counted(w.ready)} of {plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 
