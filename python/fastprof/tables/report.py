@@ -240,7 +240,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
         columns,
         shown,
         frozenset({0, len(columns) - 1}),
-        ("raw self ms", "raw cum ms", "resumes", "share %"),
+        ("raw self ms", "raw cum ms", "resumes", "share %", "kernels", "blocked ms"),
     )
 
 
