@@ -190,10 +190,9 @@ def test_each_table_of_the_loaders_is_one_table_at_80_columns(name: str) -> None
         resumes=(3, 2 * MS), firsts=(5, MS), shutdowns=(2, 3 * MS), depth=tuple(range(8)),
     )  # fmt: skip
     made = run(stats)
-    one = replace(made.loaders[0], name=name, weight=0.5, phases={
-        phase: (BATCHES, BATCHES * MS * 100)
-        for phase in ("data", "forward", "backward", "optimizer", "batch_wait")
-    })  # fmt: skip
+    one = replace(made.loaders[0], name=name, weight=0.5, phases=dict.fromkeys(
+        ("data", "forward", "backward", "optimizer", "batch_wait"), (BATCHES, BATCHES * MS * 100)
+    ))  # fmt: skip
     report = build_report(replace(made, loaders=(one, replace(one, name=f"{name}2"))))
     for table, kept in zip(
         loader_tables(report),

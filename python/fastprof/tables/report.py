@@ -71,8 +71,8 @@ def steps_line(steps: StepTable) -> str:
     if steps.wall_ns is None:
         return f"{plural(steps.count, 'step')}, all warm-up"
     return (
-        f"{plural(steps.measured, 'step')} measured, {counted(steps.count - steps.measured)} skipped; "
-        "ms per step: "
+        f"{plural(steps.measured, 'step')} measured, "
+        f"{counted(steps.count - steps.measured)} skipped; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
         f"cv {with_percent(steps.cv)}"

@@ -406,7 +406,8 @@ _SMALLER = "Fewer tensors in a batch, or fewer bytes (uint8 for float32), are qu
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{called(row.name, row.split)} had {counted(w.ready)} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name, row.split)} had {counted(w.ready)} of "
+        f"{plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 

@@ -107,7 +107,9 @@ def small_kernels(facts: Facts) -> Draft | None:
     if limit.grade(small.of_time) is None:
         return None
     rows = sorted(kernels, key=lambda k: -(k.small_ns or 0))[:3]
-    names = "; ".join(f"{ascii_name(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns)
+    names = "; ".join(
+        f"{ascii_name(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns
+    )
     return Draft(
         value=100 * small.of_time, unit="%",
         title=(
