@@ -579,6 +579,18 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
+def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:
+    """torch decorates functions: `_no_grad.<locals>._no_grad_wrapper` tells nobody anything."""
+    wrapper = torch_py("torch/nn/utils/clip_grad.py", "_no_grad.<locals>._no_grad_wrapper")
+    clip = torch_py("torch/nn/utils/clip_grad.py", "clip_grad_value_")
+    named = calls(wrapper, 1, 30, calls(clip, 20, 30))
+    rule = found(outside(60, calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30, named)))
+    said = text(rule["unaccounted"])
+    assert "clip_grad_value_ 20.0" in said
+    assert "its own code 25.0, clip_grad_value_ 20.0" in said
+    assert "_wrapper" not in rule["unaccounted"].fix[0]
+
+
 def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
     wait = calls(py("gather", 9, "/x/ddp.py"), 50, 1)
     made = run({"forward": 5, "backward": 30}, inside={"": [wait]})

@@ -13,7 +13,7 @@ from fastprof.findings.trainer import Optimizer
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
-from fastprof.report.origin import is_library
+from fastprof.report.origin import is_library, shown_name
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
@@ -333,7 +333,7 @@ def calls_text(hot: Hot, whole_ms: float) -> str:
 
 
 def _short(key: Key) -> str:
-    return ascii_name(key.qualname or key.name, 60)
+    return ascii_name(shown_name(key), 60)
 
 
 # ---- the optimizer ----
