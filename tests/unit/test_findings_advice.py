@@ -938,6 +938,13 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
     assert "parameters of module 0 (Net), which" in numbered.title
     assert "call its requires_grad_(False) before" in numbered.fix[0]
+    many = {**meta, "torch_untrained_all": 3412992}
+    rule = found(run(meta=many))["untrained-gradients"]
+    assert rule.title == (
+        "No optimizer has 3.41 million parameters that record gradients, 71,674 of them in "
+        "model.teacher (Net)"
+    )
+    assert "on each parameter that is not to be trained" in rule.fix[0]
     large = {**meta, "torch_untrained_size": 7447652}
     title = found(run(meta=large))["untrained-gradients"].title
     assert "has the 7.45 million parameters of model.teacher" in title
