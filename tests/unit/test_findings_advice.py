@@ -56,6 +56,18 @@ def computing(**changes: object) -> Snapshot:
 # ---- loading ----
 
 
+def test_the_time_of_a_batch_is_that_of_the_step_that_fetches_it() -> None:
+    """The loader's own time contains the hook's cost, which the step's data does not."""
+    make = calls(py("parse", 8, "/x/data.py", "Lines.parse"), 60, 4000)
+    made = run(SLOW, inside={"data": [make]}, loaders=(loader(60, cpus=2),),
+               calibration=cost(python=(2000, 2000)))  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    said = text(found(made)["data-loading"])
+    fetching = said.partition("Fetching batches takes ")[2].partition(" per step")[0]
+    assert fetching != "60.0 ms"
+    assert f"the loop makes its batches, {fetching} each" in said
+
+
 @pytest.mark.parametrize(("cpus", "workers"), [(1, None), (2, 1), (3, 2), (16, 2)])
 def test_workers_are_those_that_are_needed_and_have_a_cpu(cpus: int, workers: int | None) -> None:
     made = with_cpus(computing(loaders=(loader(60, cpus=cpus),)), cpus)

@@ -14,7 +14,7 @@ import pytest
 from fastprof.cli import main
 from fastprof.names import elided
 from fastprof.render import terminal
-from fastprof.render.screen import screen_lines
+from fastprof.render.screen import _percentiles, screen_lines
 from fastprof.report import build_report
 from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
 from fastprof.snapshot.gpu import GpuSnapshot
@@ -259,6 +259,13 @@ def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.Monke
 
 
 # ---- content
+
+
+def test_a_percentile_in_another_unit_than_the_mean_has_its_own() -> None:
+    """On a busy machine the p95 of steps of 554 ms was "3393"."""
+    figures = (("p50", 19.4), ("p95", 3393.0))
+    assert _percentiles(554.0, figures) == "p50 19.4 ms, p95 3.39 s"
+    assert _percentiles(1500.0, (("p50", 1400.0), ("p95", 3393.0))) == "p50 1.40, p95 3.39"
 
 
 def test_the_headline_says_what_ran_and_what_its_steps_took() -> None:
