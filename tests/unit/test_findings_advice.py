@@ -56,6 +56,16 @@ def computing(**changes: object) -> Snapshot:
 # ---- loading ----
 
 
+def test_code_without_a_name_is_named_in_words() -> None:
+    inner = calls(py("<listcomp>", 30, "/x/data.py", "Lines.__getitem__.<locals>.<listcomp>"), 30)
+    made = run(SLOW, inside={"data": [
+        calls(py("__getitem__", 29, "/x/data.py", "Lines.__getitem__"), 20, 64, inner),
+    ]}, loaders=(loader(60, cpus=2),))  # fmt: skip
+    said = text(found(made)["data-loading"])
+    assert "a list comprehension" in said
+    assert "<" not in said
+
+
 def test_the_time_of_a_batch_is_that_of_the_step_that_fetches_it() -> None:
     """The loader's own time contains the hook's cost, which the step's data does not."""
     make = calls(py("parse", 8, "/x/data.py", "Lines.parse"), 60, 4000)

@@ -13,7 +13,7 @@ from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
-from fastprof.tables.cells import duration, number, percent, percent_between, shortened
+from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
