@@ -36,6 +36,14 @@ def train(model, parameters, steps=6, late=False, teacher=None):
                 optimizer.zero_grad()
     meta = prof.snapshot().meta
     print(meta.get("torch_untrained"), "|", meta.get("torch_untrained_share"))
+    return meta
+
+class Adapted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.adapter = nn.Linear(8, 8), nn.Linear(8, 8)
+    def forward(self, x):
+        return self.base(x) + self.adapter(x)
 """
 
 
@@ -83,3 +91,16 @@ def test_modules_that_record_gradients_for_no_optimizer() -> None:
     # Of 576 + 130 parameters.
     assert float(found[1][1]) == pytest.approx(576 / 706)
     assert [share == "None" for _, share in found] == [name == "None" for name in expected]
+
+
+def test_all_parameters_without_an_optimizer_count_not_only_the_largest_module() -> None:
+    """Adapters beside frozen layers (LoRA): each layer is small, but all are most of a model."""
+    code = """
+torch.set_num_threads(1)
+layers = nn.Sequential(*(Adapted() for _ in range(20)))
+meta = train(layers, [p for layer in layers for p in layer.adapter.parameters()])
+print(meta["torch_untrained_size"], meta["torch_untrained_all"])
+"""
+    made = run_child(PROGRAM + code).check().stdout.splitlines()
+    assert made[0].startswith("0.base (Linear) | 0.5")
+    assert made[1] == "72 1440"

@@ -32,6 +32,40 @@ def test_what_is_counted_elsewhere_or_inside_is_counted_once(
     assert own.ns == 30
 
 
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0
+        monkeypatch.setattr("fastprof.session.own_time.clock", lambda: self.now)
+
+    def hook(self, own: OwnTime, ns: int) -> None:
+        began = (self.now, own.ns, own.apart_ns)
+        self.now += ns
+        own.took(*began)
+
+
+def test_waiting_for_a_cpu_in_a_hook_is_no_cost_of_fastprof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine the stated overhead was 26 to 47 % of a step instead of 3 %."""
+    machine, own = Clock(monkeypatch), OwnTime()
+    for place in range(1000):
+        machine.hook(own, 15_000_000 if place % 10 == 9 else 20_000)
+    assert own.ns == pytest.approx(1000 * 20_000, rel=0.01)
+
+
+def test_long_work_after_a_step_counts_with_its_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, own = Clock(monkeypatch), OwnTime()
+    machine.hook(own, 20_000)
+    outer = (machine.now, own.ns, own.apart_ns)
+    inner = outer
+    machine.now += 300_000_000
+    own.took_whole(*inner, 5_000_000)
+    own.took(*outer)  # the hook around it
+    assert (own.ns, own.whole_ns) == (5_020_000, 5_000_000)
+
+
 def test_costs_of_sections_are_measured_once() -> None:
     first = section_costs()
     assert section_costs() is first

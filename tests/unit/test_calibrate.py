@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from fastprof import Profile
 from fastprof._core import Recorder
-from fastprof.capture import calibrate
+from fastprof.capture import calibrate, clock_reads
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
 
@@ -210,7 +211,7 @@ def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatc
     now = [100.0]
     monkeypatch.setattr(calibrate, "_measured", {})
     monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
-    known = calibrate._Measured(*times(), 1, now[0])
+    known = calibrate._Measured(*times(), 40.0, 1, now[0])
     monkeypatch.setattr(calibrate, "_measure", lambda backend: known)
     first = calibrate.calibration("monitoring")
 
@@ -225,7 +226,7 @@ def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatc
 def test_a_report_of_a_run_that_goes_on_does_not_measure(monkeypatch):
     """During the run the hook belongs to a recorder, and the training waits for the report."""
     backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
-    known = calibrate._Measured(*times(), 1, calibrate.time.monotonic() - 10.0)
+    known = calibrate._Measured(*times(), 40.0, 1, calibrate.time.monotonic() - 10.0)
     monkeypatch.setattr(calibrate, "_measured", {backend: known})
     measured = []
     monkeypatch.setattr(calibrate, "_times_ns", lambda: measured.append(1) or {})
@@ -236,3 +237,77 @@ def test_a_report_of_a_run_that_goes_on_does_not_measure(monkeypatch):
     finally:
         recorder.disable()
     assert not measured
+
+
+class Neighbour:
+    """A neighbour on the core that slows hooked calls and readings of the clock until a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, until: float) -> None:
+        self.until, self.now, self.hooked, self.pauses = until, 100.0, True, []
+        self.plain_ns, self.hooked_ns, inside = times()
+        monkeypatch.setattr(calibrate, "_measured", {})
+        monkeypatch.setattr(calibrate, "_times_ns", self.loops)
+        monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+        monkeypatch.setattr(calibrate.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(calibrate.time, "sleep", self.sleep)
+        monkeypatch.setattr(clock_reads, "_timed", self.reads)
+        monkeypatch.setattr(clock_reads, "_least", [float("inf")])
+        self.backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+        self.true = calibrate._calibration(
+            self.plain_ns, self.hooked_ns, inside, constructors=self.backend == "monitoring"
+        )
+
+    def loops(self) -> dict[str, float]:
+        self.hooked = not self.hooked
+        slower = 1.6 if self.now < self.until else 1.0
+        if not self.hooked:
+            return self.plain_ns
+        return {kind: slower * ns for kind, ns in self.hooked_ns.items()}
+
+    def reads(self) -> int:
+        return round(20 * 40 * (1.45 if self.now < self.until else 1.0))
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > calibrate._REST_S:
+            self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize("quiet", [0.05, 0.25, 0.65])
+def test_a_profile_that_reports_once_waits_for_an_undisturbed_moment(monkeypatch, quiet):
+    """The clock was quicker to read when the profiler was created."""
+    machine = Neighbour(monkeypatch, until=0.0)
+    clock_reads.sample()
+    machine.until = machine.now + quiet
+    assert calibrate.calibration(machine.backend) == machine.true
+    assert sum(machine.pauses) < 1.0
+
+
+def test_a_neighbour_that_stays_delays_no_report_for_long(monkeypatch):
+    machine = Neighbour(monkeypatch, until=0.0)
+    clock_reads.sample()
+    machine.until = 1e9
+    assert calibrate.calibration(machine.backend) is not None
+    assert machine.pauses == list(calibrate._PAUSES_S)
+
+
+def test_a_processor_that_is_as_quick_as_before_is_measured_once(monkeypatch):
+    machine = Neighbour(monkeypatch, until=0.0)
+    clock_reads.sample()
+    assert calibrate.calibration(machine.backend) == machine.true
+    assert not machine.pauses
+
+
+def test_a_disturbed_later_calibration_waits_for_nothing(monkeypatch):
+    machine = Neighbour(monkeypatch, until=0.0)
+    assert calibrate.calibration(machine.backend) == machine.true
+    machine.now += 5.0
+    machine.until = 1e9
+    assert calibrate.calibration(machine.backend) == machine.true
+    assert not machine.pauses
+
+
+def test_a_new_profile_samples_the_clock(monkeypatch):
+    monkeypatch.setattr(clock_reads, "_least", [float("inf")])
+    Profile()
+    assert 0 < clock_reads._least[0] < float("inf")

@@ -56,6 +56,28 @@ def computing(**changes: object) -> Snapshot:
 # ---- loading ----
 
 
+def test_code_without_a_name_is_named_in_words() -> None:
+    inner = calls(py("<listcomp>", 30, "/x/data.py", "Lines.__getitem__.<locals>.<listcomp>"), 30)
+    made = run(SLOW, inside={"data": [
+        calls(py("__getitem__", 29, "/x/data.py", "Lines.__getitem__"), 20, 64, inner),
+    ]}, loaders=(loader(60, cpus=2),))  # fmt: skip
+    said = text(found(made)["data-loading"])
+    assert "a list comprehension" in said
+    assert "<" not in said
+
+
+def test_the_time_of_a_batch_is_that_of_the_step_that_fetches_it() -> None:
+    """The loader's own time contains the hook's cost, which the step's data does not."""
+    make = calls(py("parse", 8, "/x/data.py", "Lines.parse"), 60, 4000)
+    made = run(SLOW, inside={"data": [make]}, loaders=(loader(60, cpus=2),),
+               calibration=cost(python=(2000, 2000)))  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    said = text(found(made)["data-loading"])
+    fetching = said.partition("Fetching batches takes ")[2].partition(" per step")[0]
+    assert fetching != "60.0 ms"
+    assert f"the loop makes its batches, {fetching} each" in said
+
+
 @pytest.mark.parametrize(("cpus", "workers"), [(1, None), (2, 1), (3, 2), (16, 2)])
 def test_workers_are_those_that_are_needed_and_have_a_cpu(cpus: int, workers: int | None) -> None:
     made = with_cpus(computing(loaders=(loader(60, cpus=cpus),)), cpus)
@@ -579,6 +601,18 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
+def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:
+    """torch decorates functions: `_no_grad.<locals>._no_grad_wrapper` tells nobody anything."""
+    wrapper = torch_py("torch/nn/utils/clip_grad.py", "_no_grad.<locals>._no_grad_wrapper")
+    clip = torch_py("torch/nn/utils/clip_grad.py", "clip_grad_value_")
+    named = calls(wrapper, 1, 30, calls(clip, 20, 30))
+    rule = found(outside(60, calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30, named)))
+    said = text(rule["unaccounted"])
+    assert "clip_grad_value_ 20.0" in said
+    assert "its own code 25.0, clip_grad_value_ 20.0" in said
+    assert "_wrapper" not in rule["unaccounted"].fix[0]
+
+
 def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
     wait = calls(py("gather", 9, "/x/ddp.py"), 50, 1)
     made = run({"forward": 5, "backward": 30}, inside={"": [wait]})
@@ -927,7 +961,7 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
         "torch_untrained_share": 0.93,
     }
     rule = found(run(meta=meta))["untrained-gradients"]
-    assert "has the 71674 parameters of model.teacher (Net), which records gradients" in rule.title
+    assert "has the 71,674 parameters of model.teacher (Net), which records gradients" in rule.title
     assert "call teacher.requires_grad_(False) before the loop" in rule.fix[0]
     assert rule.saving == ""
     assert "93.0 % of all parameters" in rule.evidence[0]
@@ -936,10 +970,20 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     assert "call its requires_grad_(False) before the loop" in fix
     later = {**meta, "torch_untrained_of": "optimizers that stepped"}
     title = found(run(meta=later))["untrained-gradients"].title
-    assert title.startswith("No optimizer that steps has the 71674 parameters of")
+    assert title.startswith("No optimizer that steps has the 71,674 parameters of")
     numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
     assert "parameters of module 0 (Net), which" in numbered.title
     assert "call its requires_grad_(False) before" in numbered.fix[0]
+    many = {**meta, "torch_untrained_all": 3412992}
+    rule = found(run(meta=many))["untrained-gradients"]
+    assert rule.title == (
+        "No optimizer has 3.41 million parameters that record gradients, 71,674 of them in "
+        "model.teacher (Net)"
+    )
+    assert "on each parameter that is not to be trained" in rule.fix[0]
+    large = {**meta, "torch_untrained_size": 7447652}
+    title = found(run(meta=large))["untrained-gradients"].title
+    assert "has the 7.45 million parameters of model.teacher" in title
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from fastprof.report import build_report
@@ -108,6 +109,19 @@ def test_every_finding_has_something_to_do(made: Snapshot) -> None:
     for finding in all_of(build_report(made)):
         assert finding.fix, finding
         assert not [text for text in finding.fix if not text or text.startswith("Nothing")]
+
+
+def test_no_finding_has_a_number_of_five_digits_in_a_row() -> None:
+    inside = {"data": [calls(key, 20 / len(SOUGHT), 54321) for key in SOUGHT]}
+    meta = {"torch_untrained": "net", "torch_untrained_size": 7447652,
+            "torch_untrained_share": 0.9}  # fmt: skip
+    waits = loader(54321, workers=2, ready=12345, blocked=41976, blocked_ns=41976 * 90 * MS)
+    made = run({"data": 60, "forward": 40}, inside=inside, meta=meta, loaders=(waits,))
+    report = build_report(made)
+    assert len(all_of(report)) >= 3
+    for finding in all_of(report):
+        said = "\n".join((finding.title, *finding.evidence, *finding.fix))
+        assert not re.findall(r"\d{5}", said), said
 
 
 def test_the_savings_of_all_findings_fit_into_a_step() -> None:

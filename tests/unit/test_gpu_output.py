@@ -15,6 +15,7 @@ from fastprof.report.model_gpu import MemorySectionRow
 from fastprof.snapshot.gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
 from fastprof.tables import gpu as tables_gpu
 from fastprof.tables.gpu import memory_by_section
+from fastprof.tables.layout import table_lines
 from fastprof.tables.report import all_tables
 from hypothesis import given
 from unit.gpu_runs import ADD, FLASH, GEMM, SGEMM, gpu_training_run
@@ -73,10 +74,21 @@ def test_s1_12_the_kernel_table_has_every_column(report):
 
 def test_every_header_of_a_gpu_figure_has_its_unit(report):
     for table in tables_gpu.gpu_tables(report):
-        for i, header in enumerate(table.headers):
-            cells = [row[i] for row in table.rows]
+        named = [(header, [row[i] for row in table.rows]) for i, header in enumerate(table.headers)]
+        if table.headers == ("figure", "value"):
+            named = [(figure, [value]) for figure, value in table.rows]
+        for header, cells in named:
             if any(cell.replace(".", "", 1).isdigit() and "." in cell for cell in cells):
                 assert header.endswith((" ms", " %", " us", "MiB", "per step")) or "/SM" in header
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_table_leaves_a_part_with_one_column(report, width):
+    """A table that is too wide loses columns that matter little; none is left over alone."""
+    for table in all_tables(report):
+        names = sum(1 for i, _ in enumerate(table.headers) if i in table.left and i < 2)
+        rules = [line for line in table_lines(table, width) if set(line) == {"-", " "}]
+        assert all(len(rule.split()) > names + 1 or len(rules) == 1 for rule in rules), table.title
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_a_program_may_lie_in_a_folder_of_that_name(file: str) -> None:
     assert is_users(_key(file))
 
 
+def test_what_torch_compile_writes_is_not_the_program_s() -> None:
+    made = "/tmp/torchinductor_root/uz/cuzvpq7fsd72jofhce3djm6jqz5p2mv3bbmkt6ufk4wk3jnyjdb6.py"
+    assert not is_users(Key("python", made, 402, "call", "Runner.call"))
+
+
 @pytest.mark.parametrize(
     ("file", "qualname", "shown"),
     [

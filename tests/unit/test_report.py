@@ -348,7 +348,7 @@ def test_counters_become_sentences_unless_they_are_zero(report):
 def test_what_must_be_known_about_the_figures_is_in_the_notes(report):
     notes = "\n".join(report.notes)
     assert "The network was on fire." in notes
-    assert "tiny (after 100000 calls)" in notes
+    assert "tiny (after 100,000 calls)" in notes
     assert "Synchronized" in notes
     assert "still open, whose time is not in the table: 1." in notes
     assert "Python 3.11" not in notes

@@ -23,6 +23,7 @@ from fastprof.snapshot import (
 )
 from fastprof.snapshot.codec import read
 from fastprof.snapshot.loaders import LoadTime, WorkerStats
+from fastprof.tables.layout import table_lines
 from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS, ROOT, Node, cost, py, section, tree
 
@@ -180,6 +181,29 @@ def test_depths_are_named_by_their_range() -> None:
     assert "2-3: 20.0" in build_report(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5)))).to_text(
         full=True
     )
+
+
+@pytest.mark.parametrize("name", ["main", "a_loader_with_quite_a_long_name"])
+def test_each_table_of_the_loaders_is_one_table_at_80_columns(name: str) -> None:
+    """A table in two parts is hard to read: columns that matter little make room."""
+    stats = workers(
+        resumes=(3, 2 * MS), firsts=(5, MS), shutdowns=(2, 3 * MS), depth=tuple(range(8)),
+    )  # fmt: skip
+    made = run(stats)
+    one = replace(made.loaders[0], name=name, weight=0.5, phases=dict.fromkeys(
+        ("data", "forward", "backward", "optimizer", "batch_wait"), (BATCHES, BATCHES * MS * 100)
+    ))  # fmt: skip
+    report = build_report(replace(made, loaders=(one, replace(one, name=f"{name}2"))))
+    for table, kept in zip(
+        loader_tables(report),
+        ({"data ms", "forward ms", "backward ms"}, {"workers", "ready", "blocked", "load ms",
+         "step ms", "needed"}, {"load ms"}, {"start ms", "first batch ms", "total ms"}),
+        strict=True,
+    ):  # fmt: skip
+        lines = table_lines(table, 80)
+        assert "" not in lines, table.title
+        assert max(map(len, lines)) <= 80
+        assert kept <= {header.strip() for header in lines[0].split("  ")}
 
 
 def test_a_loader_of_another_kind_has_no_such_rows() -> None:

@@ -14,9 +14,9 @@ import pytest
 from fastprof.cli import main
 from fastprof.names import elided
 from fastprof.render import terminal
-from fastprof.render.screen import screen_lines
+from fastprof.render.screen import _percentiles, screen_lines
 from fastprof.report import build_report
-from fastprof.report.figures import chosen_percent, signed, size, size_of, span
+from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.findings import closing_lines
@@ -60,6 +60,14 @@ def test_percentages_have_three_digits_and_at_most_two_decimals() -> None:
         "100", "100", "56.3", "5.42", "0.31", "0", "n/a",
     ]  # fmt: skip
     assert [chosen_percent(share) for share in (0.95, 0.995, 0.1)] == ["95 %", "99.5 %", "10 %"]
+
+
+def test_large_counts_can_be_read_at_a_glance() -> None:
+    counts = (1.5, 128, 9999, 12345, 999499, 999500, 7447652, -2.5e9, None)
+    assert [counted(each) for each in counts] == [
+        "1.50", "128", "9999", "12,345", "999,499", "1.00 million", "7.45 million",
+        "-2.50 billion", "n/a",
+    ]  # fmt: skip
 
 
 def test_sizes_have_three_digits_and_one_unit() -> None:
@@ -251,6 +259,13 @@ def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.Monke
 
 
 # ---- content
+
+
+def test_a_percentile_in_another_unit_than_the_mean_has_its_own() -> None:
+    """On a busy machine the p95 of steps of 554 ms was "3393"."""
+    figures = (("p50", 19.4), ("p95", 3393.0))
+    assert _percentiles(554.0, figures) == "p50 19.4 ms, p95 3.39 s"
+    assert _percentiles(1500.0, (("p50", 1400.0), ("p95", 3393.0))) == "p50 1.40, p95 3.39"
 
 
 def test_the_headline_says_what_ran_and_what_its_steps_took() -> None:

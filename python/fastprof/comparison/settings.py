@@ -49,6 +49,7 @@ _NEVER = frozenset(
         "new_threads_lost",
         "ended_threads",
         "torch_untrained_size",
+        "torch_untrained_all",
         "torch_untrained_share",
         "torch_untrained_of",
     }

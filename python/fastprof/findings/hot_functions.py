@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.report.origin import is_library, is_own
+from fastprof.report.origin import is_library, is_own, is_private
 from fastprof.snapshot import Key, NodeTable
 
 #: Code inside of a function, without a name to look for.
@@ -26,7 +26,8 @@ class Hot:
     """A function, its part of the examined time (of 1), and the parts of its own time.
 
     ``parts`` are its direct callees, and ``None`` for its own code, largest first, each with its
-    part of the function's time.  ``calls`` are the named functions that it calls, largest first,
+    part of the function's time.  A library's private function, such as a decorator's wrapper, is
+    replaced by what it calls.  ``calls`` are the named functions that it calls, largest first,
     with all that they call: each with its part of the examined time, none of it in ``share``.
     """
 
@@ -84,13 +85,15 @@ def _hottest(
     spent: dict[int, dict[int, float]] = {}
     #: Per node: the function that gets its time, and that function's callee on the way.
     of, part = [-1] * len(nodes), [-1] * len(nodes)
+    wraps = [key.kind == "python" and is_library(key) and is_private(key) for key in keys]
     for i in range(1, len(nodes)):
         parent, key = nodes.parent[i], nodes.key[i]
         if named[key]:
             of[i] = key if chosen[i] else -1
         else:
             of[i] = of[parent]
-            part[i] = part[parent] if part[parent] >= 0 else key
+            above = part[parent]
+            part[i] = key if above < 0 or (wraps[above] and not wraps[key]) else above
         if not chosen[i]:
             continue
         total += self_ns[i]

@@ -13,13 +13,18 @@ from fastprof.findings.trainer import Optimizer
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
-from fastprof.report.origin import is_library
+from fastprof.report.origin import is_library, shown_name
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
 _HF = "TrainingArguments"
 #: A line is named if it takes this part of its function's time.
 _SLOW_LINE = 0.25
+_NAMELESS = {
+    "<listcomp>": "a list comprehension", "<setcomp>": "a set comprehension",
+    "<dictcomp>": "a dict comprehension", "<genexpr>": "a generator expression",
+    "<lambda>": "a lambda",
+}  # fmt: skip
 #: At most this many callees are named, each with at least this part of the time.
 _MOST_PARTS, _PART = 3, 0.05
 
@@ -333,7 +338,7 @@ def calls_text(hot: Hot, whole_ms: float) -> str:
 
 
 def _short(key: Key) -> str:
-    return ascii_name(key.qualname or key.name, 60)
+    return _NAMELESS.get(key.name) or ascii_name(shown_name(key), 60)
 
 
 # ---- the optimizer ----

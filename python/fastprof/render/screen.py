@@ -3,6 +3,7 @@
 About 35 lines within the given width. The full text has the rest.
 """
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof.names import ascii_name, elided
@@ -12,7 +13,7 @@ from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
-from fastprof.tables.cells import duration, number, percent, percent_between, shortened
+from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
@@ -56,10 +57,9 @@ def headline(report: Report, width: int) -> list[str]:
     meta, steps = report.meta, report.steps
     parts = []
     if steps.mean_ms is not None:
-        unit = 1000 if duration(steps.mean_ms).endswith(" s") else 1
         parts.append(
             f"{plural(steps.measured, 'step')} of {duration(steps.mean_ms)} "
-            f"(p50 {_scaled(steps.p50_ms, unit)}, p95 {_scaled(steps.p95_ms, unit)})"
+            f"({_percentiles(steps.mean_ms, (('p50', steps.p50_ms), ('p95', steps.p95_ms)))})"
         )
     elif steps.count:
         parts.append(f"{plural(steps.count, 'step')}, all warm-up")
@@ -77,8 +77,13 @@ def headline(report: Report, width: int) -> list[str]:
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
 
 
-def _scaled(ms: float | None, unit: int) -> str:
-    return number(None if ms is None else ms / unit)
+def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) -> str:
+    """Return named times, with units unless all of them have the mean's: ``p50 19.4 ms``."""
+    texts = [duration(ms) for _, ms in figures]
+    unit = duration(mean_ms).rpartition(" ")[2]
+    if all(text.endswith(f" {unit}") for text in texts):
+        texts = [text.removesuffix(f" {unit}") for text in texts]
+    return ", ".join(f"{name} {text}" for (name, _), text in zip(figures, texts, strict=True))
 
 
 def _steps(report: Report, width: int) -> list[str]:

@@ -3,6 +3,7 @@
 Every text that fastprof prints formats numbers, times, percentages and sizes here.
 """
 
+_MANY = ((1e9, "billion"), (1e6, "million"))
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 #: From the first relative change on (ten times as much) the text is a factor; from the second one
 #: on, the value before was too small to compare with.
@@ -29,9 +30,18 @@ def _decimals(value: float, most: int) -> int:
 
 
 def counted(value: float | None) -> str:
-    """Format a mean of counts with three significant digits; a whole number has no decimals."""
-    shown = number(value)
-    return shown if value is None else shown.removesuffix(".00").removesuffix(".0")
+    """Format a count, or a mean of counts: ``1.5``, ``128``, ``12,345``, ``7.45 million``.
+
+    A fraction has three significant digits, and so has a count from a million on.
+    """
+    if value is None:
+        return "n/a"
+    for unit, name in _MANY:
+        if abs(value) >= 0.9995 * unit:
+            return f"{number(value / unit)} {name}"
+    if abs(value) >= 9999.5:
+        return f"{value:,.0f}"
+    return number(value).removesuffix(".00").removesuffix(".0")
 
 
 def plural(count: float | None, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fastprof.report.figures import duration
+from fastprof.report.figures import counted, duration
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import GpuSnapshot
@@ -65,7 +65,7 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
     for name, count in gpu.counters.items():
         if count and name not in _WORK:
             what = _FAULTS.get(name, f"GPU: {name.replace('_', ' ')}")
-            yield f"{what}: {count}."
+            yield f"{what}: {counted(count)}."
 
 
 def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterator[str]:

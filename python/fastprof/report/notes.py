@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from fastprof.names import ascii_name
 from fastprof.report.correct import HOOK
-from fastprof.report.figures import duration, plural
+from fastprof.report.figures import counted, duration, plural
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.run_phases import beyond_steps_ns
@@ -80,13 +80,15 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
                 notes.append(_DISPLACED)
         elif count:
             what = _COUNTERS.get(name, name.replace("_", " ").capitalize())
-            notes.append(f"{what}: {count}.")
+            notes.append(f"{what}: {counted(count)}.")
     notes += _muted_notes(snapshot)
     if snapshot.trace is not None:
         notes += snapshot.trace.notes()
     opened = sum(section.open for section in snapshot.sections)
     if opened:
-        notes.append(f"Section entries still open, whose time is not in the table: {opened}.")
+        notes.append(
+            f"Section entries still open, whose time is not in the table: {counted(opened)}."
+        )
     return tuple(dict.fromkeys(notes))
 
 
@@ -156,7 +158,7 @@ def _sections_beyond(view: Snapshot, number: int) -> Iterator[str]:
         beyond = stats.count + stats.open - entered.get(stats.key, 0)
         if stats.thread == number and beyond > max(1.0, _MANY_BEYOND * stats.count):
             yield (
-                f"{beyond} of {plural(stats.count, 'entry')} of section "
+                f"{counted(beyond)} of {plural(stats.count, 'entry')} of section "
                 f"{view.keys[stats.key].name} were after the last step; its count and its "
                 "percentiles include them."
             )

@@ -6,7 +6,10 @@ from fastprof.names import file_name
 from fastprof.snapshot import Key
 
 #: Parts of the paths of library code.
-LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
+LIBRARY = (
+    "/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\",
+    "/torchinductor_",  # torch.compile writes its code there
+)  # fmt: skip
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
 #: Not only "/fastprof/": a program may be in a folder of that name.
 _OWN = re.compile(

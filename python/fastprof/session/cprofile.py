@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from fastprof.capture.clock_reads import sample
 from fastprof.capture.options import Recorder
 from fastprof.read.pstats import Entry, Function
 from fastprof.session import current
@@ -88,6 +89,8 @@ class Profile(Recorder):
         current.free_functions()
         super().__init__(timer, timeunit, subcalls, builtins, backend=backend)
         self._correct = bool(correct)
+        # The report tells by it whether its calibration was disturbed.
+        sample()
 
     # -- running something -----------------------------------------------------
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from fastprof.capture.sections import profile_section
@@ -365,9 +366,9 @@ class Run:
         if count >= self._next_event:
             own = self.own_time
             began, before, apart = clock(), own.ns, own.apart_ns
+            cpu_began = thread_time_ns()
             self._after_step(count)
-            own.took(began, before, apart)
-            own.whole_ns += own.ns - before
+            own.took_whole(began, before, apart, thread_time_ns() - cpu_began)
         return count
 
     def _step_outside(self) -> int:

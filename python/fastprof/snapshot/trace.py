@@ -160,9 +160,8 @@ class TraceSnapshot(Record):
             if lost:
                 notes.append(
                     f"The trace is whole only from {until / 1e9:.3f} s of the recording on: "
-                    f"{lost} earlier {what} were overwritten by later ones (max_events of the "
-                    f"option "
-                    f"trace is {self.max_events})."
+                    f"{lost:,} earlier {what} were overwritten by later ones (max_events of the "
+                    f"option trace is {self.max_events:,})."
                 )
         if len(self.windows) >= MAX_WINDOWS:
             notes.append(

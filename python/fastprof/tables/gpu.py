@@ -103,7 +103,7 @@ def _share(part: int, whole: int) -> str:
 def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
     headers = (
         "device", "over", "wall ms", "busy %", "idle %", "waiting for data %", "copying %",
-        "only copying %", "communicating %", "of that hidden %",
+        "only copying %", "communicating %", "hidden %",
     )  # fmt: skip
 
     def row(device: GpuDeviceRow, over: str, t: GpuTimelineRow) -> tuple[str, ...]:
@@ -119,7 +119,10 @@ def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
         rows.append(row(device, "whole recording", device.whole))
         if device.steps is not None:
             rows.append(row(device, plural(device.step_count, "step"), device.steps))
-    return Table("GPU devices", headers, tuple(rows), left=frozenset({0, 1}))
+    return Table(
+        "GPU devices", headers, tuple(rows), left=frozenset({0, 1}),
+        spare=("wall ms", "copying %"),
+    )  # fmt: skip
 
 
 def _health(devices: Sequence[GpuDeviceRow]) -> Table:
@@ -140,7 +143,10 @@ def _health(devices: Sequence[GpuDeviceRow]) -> Table:
                 number(row.power_max_w, 0), percent(row.throttled), by,
             ))  # fmt: skip
     title = "GPU temperature, clocks and power (sampled about once a second)"
-    return Table(title, headers, tuple(rows), left=frozenset({0, 10}))
+    return Table(
+        title, headers, tuple(rows), left=frozenset({0, 10}),
+        spare=("samples", "least MHz", "most MHz", "mean C", "power W"),
+    )  # fmt: skip
 
 
 def _idle(devices: Sequence[GpuDeviceRow]) -> Table:
@@ -195,7 +201,11 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
         )
         for r in shown
     )  # fmt: skip
-    return Table(title + ")", headers, cells)
+    return Table(
+        title + ")", headers, cells,
+        spare=("registers", "block", "grid", "kind", "device", "tensor cores (by name)"),
+        last=("blocks/SM",),
+    )  # fmt: skip
 
 
 def _blocks(row: KernelRow) -> str:
@@ -253,23 +263,24 @@ def _captured(gpu: GpuReport) -> Table:
 
 
 def _memory(memory: MemoryReport) -> Table:
-    headers = (
-        "device", "total MiB", "peak reserved MiB", "of total %", "peak allocated MiB",
-        "now reserved MiB", "now allocated MiB", "growth MiB per step", "cudaMalloc per step",
-        "cudaFree per step", "retries", "out of memory",
-    )  # fmt: skip
-
     def mib(size: float | None) -> str:
         return number(None if size is None else size / _MIB)
 
-    row = (
-        str(memory.device), mib(memory.total_bytes), mib(memory.peak_reserved),
-        percent(memory.share), mib(memory.peak_allocated), mib(memory.current_reserved),
-        mib(memory.current_allocated), mib(memory.slope_bytes_per_step),
-        number(memory.device_allocs_per_step, 2), number(memory.device_frees_per_step, 2),
-        str(memory.retries), str(memory.ooms),
-    )  # fmt: skip
-    return Table("GPU memory (PyTorch's allocator)", headers, (row,))
+    rows = (
+        ("total MiB", mib(memory.total_bytes)),
+        ("peak reserved MiB", mib(memory.peak_reserved)),
+        ("of total %", percent(memory.share)),
+        ("peak allocated MiB", mib(memory.peak_allocated)),
+        ("now reserved MiB", mib(memory.current_reserved)),
+        ("now allocated MiB", mib(memory.current_allocated)),
+        ("growth MiB per step", mib(memory.slope_bytes_per_step)),
+        ("cudaMalloc per step", number(memory.device_allocs_per_step, 2)),
+        ("cudaFree per step", number(memory.device_frees_per_step, 2)),
+        ("retries", str(memory.retries)),
+        ("out of memory", str(memory.ooms)),
+    )
+    return Table(f"GPU memory (PyTorch's allocator, device {memory.device})",
+                 ("figure", "value"), rows)  # fmt: skip
 
 
 def _memory_parts(memory: MemoryReport) -> Table:

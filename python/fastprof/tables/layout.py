@@ -199,15 +199,25 @@ def _parts(table: Table, width: int) -> list[Table]:
         names += 1
     head = list(range(names))
     base = sum(widths[:names]) + len(_GAP) * names
-    parts: list[list[int]] = []
-    used = width
-    for i in range(names, len(widths)):
-        size = widths[i] + len(_GAP)
-        if used + size - len(_GAP) > width:
-            parts.append([*head])
-            used = base
-        parts[-1].append(i)
-        used += size
+
+    def split(limit: int) -> list[list[int]]:
+        parts: list[list[int]] = []
+        used = limit
+        for i in range(names, len(widths)):
+            size = widths[i] + len(_GAP)
+            if used + size - len(_GAP) > limit:
+                parts.append([*head])
+                used = base
+            parts[-1].append(i)
+            used += size
+        return parts
+
+    parts = split(width)
+    for limit in range(width, base, -1):  # parts of about the same width
+        even = split(limit)
+        if len(even) > len(parts):
+            break
+        parts = even
     made = [_columns(table, part) for part in parts]
     if len(made) == 1:
         return made

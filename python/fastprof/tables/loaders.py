@@ -8,6 +8,7 @@ from fastprof.tables.layout import without_unknown
 #: Cells that identify a loader: training and validation loaders may share a name.
 _Named = tuple[str, str]
 _NAMED = ("loader", "split")
+_DEPTH = "batches ready at next(), % of calls"
 
 #: Loaders with more workers have no row per worker.
 _WORKER_ROWS = 16
@@ -45,14 +46,17 @@ def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
     )  # fmt: skip
     share = "; time %: share of the time of the split's batches" if mixed else ""
     title = f"Data loaders (means per batch{share})"
-    return Table(title, headers, rows, left=frozenset({0, 1}))
+    return Table(
+        title, headers, rows, left=frozenset({0, 1}),
+        spare=("batch wait ms", "weight", "realized %"), last=("optimizer ms", "batches"),
+    )  # fmt: skip
 
 
 def _workers(watched: list[tuple[_Named, WorkerRow]]) -> Table:
     headers = (
         *_NAMED, "workers", "started by", "prefetch", "batch size", "ready", "blocked",
         "blocked %", "blocked ms", "load ms", "step ms", "needed", "load time is",
-        "batches ready at next(), % of calls",
+        _DEPTH,
     )  # fmt: skip
     rows = tuple(
         (*loader, str(w.workers), short(w.start_method or ""), _count(w.prefetch),
@@ -61,7 +65,11 @@ def _workers(watched: list[tuple[_Named, WorkerRow]]) -> Table:
         for loader, w in watched
     )  # fmt: skip
     title = "Workers of the loaders (ms; load: per batch and worker; step: without data)"
-    return Table(title, headers, rows, left=frozenset({0, 1, 3, 13, 14}))
+    return Table(
+        title, headers, rows, left=frozenset({0, 1, 3, 13, 14}),
+        spare=(_DEPTH, "started by", "prefetch", "batch size", "blocked %", "load time is"),
+        last=("blocked ms",),
+    )  # fmt: skip
 
 
 def _waiting(w: WorkerRow) -> tuple[str, str, str, str]:
@@ -111,7 +119,10 @@ def _outside(watched: list[tuple[_Named, WorkerRow]]) -> Table:
         for loader, w in watched
     )  # fmt: skip
     title = "Cost of the loaders outside the steps (means, and their sum)"
-    return Table(title, headers, rows, left=frozenset({0, 1}))
+    return Table(
+        title, headers, rows, left=frozenset({0, 1}),
+        spare=("shutdowns", "passes", "resumes", "starts"), last=("resume ms", "shutdown ms"),
+    )  # fmt: skip
 
 
 def _count(value: int | None) -> str:

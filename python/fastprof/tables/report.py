@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import plural
+from fastprof.report.figures import counted, plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
@@ -71,8 +71,8 @@ def steps_line(steps: StepTable) -> str:
     if steps.wall_ns is None:
         return f"{plural(steps.count, 'step')}, all warm-up"
     return (
-        f"{plural(steps.measured, 'step')} measured, {steps.count - steps.measured} skipped; "
-        "ms per step: "
+        f"{plural(steps.measured, 'step')} measured, "
+        f"{counted(steps.count - steps.measured)} skipped; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
         f"cv {with_percent(steps.cv)}"
@@ -240,7 +240,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
         columns,
         shown,
         frozenset({0, len(columns) - 1}),
-        ("raw self ms", "raw cum ms", "resumes", "share %"),
+        ("raw self ms", "raw cum ms", "resumes", "share %", "kernels", "blocked ms"),
     )
 
 

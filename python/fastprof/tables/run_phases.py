@@ -1,5 +1,6 @@
 """Phases of the run in words."""
 
+from fastprof.report.figures import counted
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent
 
@@ -54,7 +55,7 @@ def phases_text(report: Report, least: float) -> str:
             continue
         name, again = PHASE_NAMES[row.name]
         if again and row.entries > 1:
-            parts.append(f"{name} {duration(row.mean_ms)} each ({row.entries} times)")
+            parts.append(f"{name} {duration(row.mean_ms)} each ({counted(row.entries)} times)")
         else:
             parts.append(f"{name} {duration(row.wall_ms)}")
     of_what = "Beside the measured steps" if report.steps.measured else "Of the run"

@@ -106,7 +106,7 @@ def data_loading(facts: Facts) -> Draft | None:
         evidence=(
             f"Fetching batches takes {span_text(measured, facts)}.",
             stalled,
-            *(_loader_text(row, w, facts) for row, w in rows),
+            *(_loader_text(row, w, _corrected(facts, rows, measured)) for row, w in rows),
             _content(facts, found, hot, measured),
             _limit_text(found, facts, little),
         ),
@@ -142,18 +142,30 @@ def _waits(facts: Facts) -> bool:
     return sum(ms for key, ms, _ in rows if WAITS(key)) > total / 2
 
 
-def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
+def _corrected(facts: Facts, rows: list[tuple[LoaderRow, WorkerRow]], ms: float) -> float:
+    """Return the part of the loop's own loading that remains of ``ms`` per span without fastprof.
+
+    The loaders' times are as measured.
+    """
+    whole = sum((w.load_ms or 0.0) * row.batches for row, w in rows if not w.workers)
+    whole /= max(1, facts.report.steps.count if facts.steps else 1)
+    return min(1.0, ms / whole) if whole else 1.0
+
+
+def _loader_text(row: LoaderRow, w: WorkerRow, part: float) -> str:
     """Return the state of one loader: who loads, how long, and whether the loop waits."""
     name = called(row.name, row.split)
     if not w.workers:
         if w.load_ms is None:
             return ""
-        return f"{name} has no workers: the loop makes its batches, {duration(w.load_ms)} each."
+        return (
+            f"{name} has no workers: the loop makes its batches, {duration(part * w.load_ms)} each."
+        )
     asked = w.ready + w.blocked
     load = "" if w.load_ms is None else f", each takes {duration(w.load_ms)} for a batch"
     return (
         f"{name} has {plural(w.workers, 'worker')}{load}; the loop waited for "
-        f"{w.blocked} of {plural(asked, 'batch')}."
+        f"{counted(w.blocked)} of {plural(asked, 'batch')}."
     )
 
 
@@ -406,7 +418,8 @@ _SMALLER = "Fewer tensors in a batch, or fewer bytes (uint8 for float32), are qu
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{called(row.name, row.split)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name, row.split)} had {counted(w.ready)} of "
+        f"{plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 

@@ -22,7 +22,7 @@ from fastprof.findings.operator_times import shrink
 from fastprof.findings.rules.calls import small_batch_on_cpu
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration, number
+from fastprof.report.figures import counted, duration, number
 from fastprof.report.model_gpu import KernelRow
 
 #: Kernels that fill the tensor cores with few blocks by design; their occupancy tells nothing.
@@ -107,7 +107,9 @@ def small_kernels(facts: Facts) -> Draft | None:
     if limit.grade(small.of_time) is None:
         return None
     rows = sorted(kernels, key=lambda k: -(k.small_ns or 0))[:3]
-    names = "; ".join(f"{ascii_name(k.name, 60)} ({k.small_count})" for k in rows if k.small_ns)
+    names = "; ".join(
+        f"{ascii_name(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns
+    )
     return Draft(
         value=100 * small.of_time, unit="%",
         title=(

@@ -28,7 +28,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
-from fastprof.report.figures import chosen_percent, duration, plural
+from fastprof.report.figures import chosen_percent, counted, duration, plural
 from fastprof.report.rows import UNACCOUNTED
 
 #: Fewest steps for a variation.
@@ -351,16 +351,19 @@ def anomaly_mode(facts: Facts) -> Draft | None:
 
 
 def untrained_gradients(facts: Facts) -> Draft | None:
-    """A module whose parameters require gradients, and no optimizer of torch's has them.
+    """Parameters that require gradients, and no optimizer of torch's has them.
 
-    Forward keeps a graph for it, and backward may compute its gradients, which nothing uses.  How
+    Forward keeps a graph for them, and backward may compute its gradients, which nothing uses.  How
     much that costs is unknown: the run has no steps without it.
     """
     need_steps(facts)
     meta = facts.report.meta
     name, size, share = (meta.get(f"torch_untrained{what}") for what in ("", "_size", "_share"))
+    total = meta.get("torch_untrained_all", size)  # files from before have the largest module only
     limit = LIMITS["untrained-share"]
     if not isinstance(name, str) or not isinstance(size, int) or not isinstance(share, float):
+        return None
+    if not isinstance(total, int):
         return None
     if limit.grade(share) is None:
         return None
@@ -372,18 +375,30 @@ def untrained_gradients(facts: Facts) -> Draft | None:
     # A number is the place in a list, which is no name of Python's.
     which = f"{last}." if kind and not last.isdigit() else "its "
     said = f"module {said}" if kind and path.isdigit() else said
+    title = f"{who} the {plural(size, 'parameter')} of {said}, which records gradients"
+    fix = (
+        f"If it is not to be trained, call {which}requires_grad_(False) before the loop; "
+        "torch.no_grad() around its forward does the same if no gradient has to pass through."
+    )
+    if total > size:
+        title = (
+            f"{who} {plural(total, 'parameter')} that record gradients, "
+            f"{counted(size)} of them in {said}"
+        )
+        fix = (
+            "Call requires_grad_(False) before the loop on each parameter that is not to be "
+            "trained; torch.no_grad() around a module's forward does the same if no gradient has "
+            "to pass through."
+        )
     return Draft(
         value=100 * share, unit="%",
-        title=f"{who} the {plural(size, 'parameter')} of {said}, which records gradients",
+        title=title,
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
             (f"They are {percent(share)} of all parameters that require gradients. Forward keeps a "
             "graph for them, and backward computes their gradients if the loss depends on them."),
         ),
-        fix=(
-            (f"If it is not to be trained, call {which}requires_grad_(False) before the loop; "
-            "torch.no_grad() around its forward does the same if no gradient has to pass through."),
-        ),
+        fix=(fix,),
         promises=False,
     )  # fmt: skip
 

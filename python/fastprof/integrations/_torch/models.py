@@ -122,11 +122,12 @@ class Models:
         if self._graded is not None:
             self._graded.add(module)
 
-    def untrained(self) -> tuple[str, int, float] | None:
-        """Return the largest module that records gradients for no optimizer; look once.
+    def untrained(self) -> tuple[str, int, int, float] | None:
+        """Return what records gradients for no optimizer; look once.
 
-        The result is its name, its number of parameters that require gradients, and its part of
-        all of them. None: each has an optimizer, or it is unknown, because optimizers keep copies.
+        The result is the name of the largest such module and its number of parameters, the number
+        of all such parameters, and their part of those that require gradients.  None: each has an
+        optimizer, or it is unknown, because optimizers keep copies.
         """
         roots, self._graded = self._graded, None
         held = {
@@ -141,7 +142,8 @@ class Models:
             return None
         found = [_largest(unwrap(root), "", held) for root in roots or ()]
         name, size = max(found, key=lambda pair: pair[1], default=("", 0))
-        return (name, size, size / sum(sizes.values())) if size else None
+        total = sum(count for number, count in sizes.items() if number not in held)
+        return (name, size, total, total / sum(sizes.values())) if size else None
 
     def called_without_gradients(self, module: Any) -> None:
         """Note a call with gradients off."""

@@ -249,8 +249,10 @@ class Phases:
         except Exception:  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
-            names = ("torch_untrained", "torch_untrained_size", "torch_untrained_share")
-            self.run.facts.update(zip(names, found, strict=True))
+            names = ("", "_size", "_all", "_share")
+            self.run.facts.update(
+                (f"torch_untrained{name}", each) for name, each in zip(names, found, strict=True)
+            )
             if not self.models.knows_optimizers:
                 self.run.facts["torch_untrained_of"] = "optimizers that stepped"
 
