@@ -32,7 +32,6 @@ def join(
     The order is the first table's, then functions of later ones only.
 
     Args:
-        tables: the functions of each run.
         scripts: per run, the file name of the script that started it; "": unknown.
     """
     entries: list[list[FunctionRow | None]] = []

@@ -52,7 +52,6 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
     """Return the comparison in reading order.
 
     Args:
-        comparison: the comparison.
         full: False for one screen, if the runs have steps: the verdict, the differing settings, the
             steps, and the functions that differ most.
     """

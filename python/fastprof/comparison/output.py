@@ -48,8 +48,6 @@ def to_text(comparison: Comparison, width: int | None = None, *, full: bool = Tr
     """Return the comparison as plain ASCII text.
 
     Args:
-        comparison: the comparison.
-        width: columns of a line; None: unlimited.
         full: all tables and notes; False: one screen.
     """
     return "\n".join(plain(blocks(comparison, full=full), width)) + "\n"

@@ -32,8 +32,6 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
     """Write every context that took time.
 
     Args:
-        report: the report.
-        stream: the output.
         min_percent: contexts with a smaller share of the time, in percent, are added to their
             callers; None: the result of :func:`needed_percent`.
     """
@@ -47,7 +45,6 @@ def needed_percent(report: Report, most: int | None = None) -> tuple[float, int]
     """Return the least share in percent of contexts for a file of at most ``most`` bytes.
 
     Args:
-        report: the report to write.
         most: bytes of the file; None: :data:`MOST_BYTES`.
 
     Returns:

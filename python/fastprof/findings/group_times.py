@@ -69,9 +69,7 @@ def walk(
     """Return the time of every group.
 
     Args:
-        nodes: the tree of one thread.
         self_ns: exclusive times, corrected or not, one per node.
-        keys: the keys of the tree.
         groups: name -> test.
         opened: the groups for which to fill ``inside``.
         sought: whether a key may belong to any group: a quick test before the others.

@@ -52,9 +52,6 @@ def hottest(
     """Return the program's function with most of the chosen nodes' time.
 
     Args:
-        nodes: the tree of one thread.
-        self_ns: exclusive times, one per node.
-        keys: the keys of the tree.
         chosen: per node, whether its time counts.
         libraries: name a library's function if none of the program's has a large part; else name
             none.

@@ -31,14 +31,7 @@ class Outside:
 def outside(
     nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], rows: frozenset[str]
 ) -> Outside:
-    """Return the nodes in no section.
-
-    Args:
-        nodes: the tree of one thread.
-        own: exclusive times, one per node.
-        keys: the keys of the tree.
-        rows: names of the sections of steps.
-    """
+    """Return the nodes in no section."""
     free = [top < 0 for top in top_sections(nodes, keys)]
     imported = [False] * len(nodes)
     total = spent = 0.0

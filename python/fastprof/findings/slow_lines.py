@@ -39,12 +39,7 @@ class SlowLine:
 
 
 def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
-    """Return the line of a function with most of its time; None: unknown.
-
-    Args:
-        hot: the function and its callees.
-        lines: the lines of its file.
-    """
+    """Return the line of a function with most of its time; None: unknown."""
     function = _function(lines, hot.key)
     if function is None:
         return None

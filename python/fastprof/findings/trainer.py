@@ -30,7 +30,6 @@ def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
 
     Args:
         stepped: the functions in the steps of optimizers.
-        keys: all functions of the run.
     """
     classes: set[str] = set()
     modes: set[str] = set()

@@ -79,8 +79,6 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
     """Read the bytes of a saved run.
 
     Args:
-        data: the file.
-        limits: limits on its size.
         without: fields to leave empty without reading them.
 
     Raises:

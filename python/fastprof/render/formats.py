@@ -61,7 +61,6 @@ def format_of(path: str | os.PathLike[str], among: Collection[str] | None = None
     """Return the format that a path's suffix names (case does not matter).
 
     Args:
-        path: a file.
         among: the names of the allowed formats; None: any.
 
     Raises:

@@ -30,13 +30,7 @@ _GIB = 1 << 30
 
 
 def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> None:
-    """Write plain ASCII text.
-
-    Args:
-        report: the report.
-        stream: the output.
-        width: columns of a line; None: unlimited.
-    """
+    """Write plain ASCII text."""
     tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
     notes = [Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),))]
     made = [

@@ -82,10 +82,7 @@ def gpu_report(
     """Make the report's GPU part.
 
     Args:
-        snapshot: the recording.
-        tables: its work by site.
         sections: work by group of the sections table.
-        kernels: the rows of the kernel table.
         steps: how many steps the work covers.
     """
     gpu = snapshot.gpu

@@ -235,9 +235,7 @@ def only_phases(
     are divided in proportion to their number.
 
     Args:
-        gpu: the whole recording.
         phase: per thread and node the number of its phase.
-        wanted: numbers of phases.
     """
 
     def is_wanted(row: GpuActivity | GpuHost) -> bool:

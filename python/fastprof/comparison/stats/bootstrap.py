@@ -51,12 +51,9 @@ def difference_of_means(
     """Return the difference of the means of two series.
 
     Args:
-        before, after: the values, in their original order.
         blocks: the blocks of each, at least as many as needed.
-        level: the interval's level, such as 0.95.
         seed: the same values and seed give the same result.
         margin: the difference that counts as none.
-        draws: the number of draws.
     """
     sides = [block_means(v, b.length) for v, b in zip((before, after), blocks, strict=True)]
     middles = [math.fsum(v) / len(v) for v in (before, after)]

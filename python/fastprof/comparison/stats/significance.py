@@ -93,8 +93,6 @@ def effect_of_steps(
     """Return the change of a time per step between two runs.
 
     Args:
-        name, kind: the row's.
-        before, after: the steps.
         level: the interval's level.
         noise: the part of the time before that counts as no change.
         lost_ms: time per step that other programs may have taken, which counts as no change either.

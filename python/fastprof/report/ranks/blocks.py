@@ -66,7 +66,6 @@ def window_starts(rank: HeardRank, size: int, end: int, seconds: float | None = 
     """Return the blocks of the last window before step ``end``, oldest first.
 
     Args:
-        rank: has the blocks.
         size: steps per block.
         end: later blocks are left out.
         seconds: length of the window; None: of a usual one.

@@ -34,8 +34,6 @@ def rank_report(
     """Compare the ranks of one job.
 
     Args:
-        runs: one per rank.
-        functions: of all ranks.
         skipped: files that were left out, and why.
 
     Raises:

@@ -19,9 +19,6 @@ def end_text(runs: Sequence[RankRun]) -> str:
 
     A job that hangs and is ended leaves such files: the last step of no rank has ended, so no
     step shows who hung.
-
-    Args:
-        runs: the ranks of a job.
     """
     times = [run.between["outside"].ms for run in runs if "outside" in run.between]
     steps = [run.row.step_ms for run in runs if run.row.step_ms]

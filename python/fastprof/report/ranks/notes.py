@@ -32,8 +32,6 @@ def rank_notes(
     """Return the notes.
 
     Args:
-        runs: the ranks.
-        missing: ranks without a file.
         signal: the definition of waiting; empty if own work is unknown.
         plain: own work leaves out waiting for a CPU.
         why_not: why no rank is late, if none is.

@@ -274,9 +274,7 @@ def straggler_of(
     """Return the details of a late rank's delay.
 
     Args:
-        runs: the ranks.
         test: the test that found it.
-        step_ms: the usual time of a step.
         at: its index in ``runs``; None: the latest.
         since: the times are of later steps only, if there are a few.
     """

@@ -32,9 +32,6 @@ class WorkerProfiles:
 
     Args:
         on: False: nothing is recorded.
-        backend: how function calls are observed, as in :class:`~fastprof.Profiler`.
-        max_depth: calling depth kept.
-        faults: receives failures.
     """
 
     def __init__(self, on: bool, backend: str, max_depth: int, faults: Faults) -> None:

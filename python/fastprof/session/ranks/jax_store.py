@@ -25,9 +25,6 @@ class JaxChannel:
 
     A restarted job has another service, so it holds no keys of earlier starts.
 
-    Args:
-        job: the mark of this job.
-
     Raises:
         RuntimeError: the client of this release of jax cannot overwrite keys.
     """

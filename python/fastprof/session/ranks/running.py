@@ -21,9 +21,6 @@ def running_jobs(proc: str = "/proc") -> list[Mapping[str, str]]:
 
     These are jobs of this user with more than one rank, whose launcher set their variables before
     the processes began.  Without a /proc file system the list is empty.
-
-    Args:
-        proc: where the kernel shows its processes.
     """
     found: dict[str, tuple[int, Mapping[str, str]]] = {}
     with suppress(OSError):

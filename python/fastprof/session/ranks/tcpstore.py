@@ -41,9 +41,6 @@ class StoreClient:
 
     Every method raises OSError if the store is gone or does not answer in time, and
     :class:`NotAStoreError` if it answers something else.  After that the client cannot be used.
-
-    Args:
-        address: host and port.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:

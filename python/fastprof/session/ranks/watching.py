@@ -18,9 +18,6 @@ _LONGEST = 400
 class Watch:
     """Judges the windows of one job's ranks, as their rank 0 does; writes nothing.
 
-    Args:
-        source: where to read the windows.
-
     Raises:
         ValueError: no rank has published anything there.
         OSError: it cannot be read.

@@ -142,8 +142,6 @@ def group_of(
     """Return the group of ``ranks``.
 
     Args:
-        job, world_size: of the job.
-        ranks: by number.
         now: on the clock of their arrival times.
         silent_s: a rank that was not heard for this long is silent.
         patience_s: a rank that has ended no step for this long is quiet.

@@ -328,7 +328,6 @@ def means(columns: Sequence[Sequence[int]], numbers: Sequence[int], size: int) -
     """Return the mean of columns of ns per block of steps, in microseconds.
 
     Args:
-        columns: ns per step.
         numbers: numbers of the steps, ascending.
         size: steps per block.
     """

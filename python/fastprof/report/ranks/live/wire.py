@@ -26,9 +26,6 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
     """Return the value that :func:`pack` packed.
 
     Args:
-        data: the bytes.
-        max_bytes: longest accepted data.
-        max_text: most characters of JSON.
         version: the required value of ``v``.
 
     Raises:
