@@ -114,7 +114,7 @@ class Run:
     def _columns(self) -> Mapping[str, Sequence[float]]:
         snapshot = self.report.snapshot
         series = snapshot.steps.series
-        # Runs of older versions have no series, but the steps' durations.
+        # Without memory for a series there are the steps' durations.
         wall = series.wall_ns or snapshot.steps.recent_ns
         if not wall:
             return {}

@@ -79,7 +79,7 @@ def _steps(report: Report) -> Columns:
             found[column] = values
         for name in ("cpu_ms", "gc_ms", "switches", "faults", "cpu_wait_ms"):
             found[name] = getattr(series, name)
-    else:  # a run saved by a version that had durations only
+    else:  # there was no memory for more than durations
         steps = report.snapshot.steps
         found["step"] = range(steps.count - len(steps.recent_ns), steps.count)
         found["wall_ms"] = [ns / 1e6 for ns in steps.recent_ns]
