@@ -1,7 +1,5 @@
 """A comparison as blocks, for every format."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

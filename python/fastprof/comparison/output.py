@@ -6,8 +6,6 @@ the schema "fastprof.comparison/1"; a change has its "difference" and "relative"
 Times are milliseconds, changes fractions of the value before; an unknown value is null.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One saved run for a comparison: figures per step, and its steps one by one."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Differences in the settings of two runs, and their effect on the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from fastprof.comparison.model import Setting

@@ -1,7 +1,5 @@
 """The steps' times of several runs as a chart: a line per run, and its median."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median

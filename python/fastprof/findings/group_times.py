@@ -5,8 +5,6 @@ everything below them, counted once; functions below an ``import`` count for no 
 first step of a program imports what it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice

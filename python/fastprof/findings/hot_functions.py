@@ -4,8 +4,6 @@ A library's time belongs to the program's function that called it: a reader can 
 the library.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

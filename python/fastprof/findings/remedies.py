@@ -1,7 +1,5 @@
 """Fixes with numbers from the run: workers for the available CPUs, this run's optimizer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

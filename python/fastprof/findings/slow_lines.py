@@ -5,8 +5,6 @@ has the callees of a function, and the source shows where the function calls the
 only if the source is unambiguous: the function calls that name there and nowhere else.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

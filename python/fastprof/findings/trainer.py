@@ -1,7 +1,5 @@
 """The trainer and the optimizers of a run, known by their functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

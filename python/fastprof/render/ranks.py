@@ -1,7 +1,5 @@
 """The ranks of a job as text, JSON, Markdown and a page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace

@@ -6,8 +6,6 @@ yardstick for the real one (Hall, "The Bootstrap and Edgeworth Expansion", 1992;
 and Kuensch, Annals of Statistics 24, 1996).  A draw needs one addition per block, not per step.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_left

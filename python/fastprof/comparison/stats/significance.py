@@ -11,8 +11,6 @@ sides names any row at all is at most 1 - level.  Functions are many and explora
 Benjamini's and Hochberg's method: at most that share of the named ones is named wrongly.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ steps of the others were longer than its own, and with that work it has more own
 them: otherwise all wait for another rank, and the work fits into this rank's wait for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median

@@ -1,7 +1,5 @@
 """Turns the blocks of steps that a rank has published into a rank to judge."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field

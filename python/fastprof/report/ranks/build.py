@@ -1,7 +1,5 @@
 """Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks.model`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean

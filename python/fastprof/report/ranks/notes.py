@@ -1,7 +1,5 @@
 """Notes of a rank report: missing ranks, differences between ranks, the end of a job that hung."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

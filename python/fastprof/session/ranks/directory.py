@@ -1,7 +1,5 @@
 """A channel in a directory that all ranks can write to: one small file per key."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

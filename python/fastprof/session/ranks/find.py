@@ -1,7 +1,5 @@
 """Finds the channel through which the ranks of a job exchange values."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ waits for an answer in C++, without the GIL and without a time limit.  If the se
 answer, jax ends the process after the timeout of its heartbeat.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds the jobs whose ranks run on this machine by the environments of processes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

@@ -10,8 +10,6 @@ hands each request to the kernel as a whole.  It has one pending request at a ti
 that answers after the connection was closed then writes to it once, which raises no SIGPIPE.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

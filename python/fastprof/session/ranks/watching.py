@@ -1,7 +1,5 @@
 """Watches the ranks of a running job from outside."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ merged along any tree.  As with windows, the result of :func:`decode_group` is c
 wherever the bytes come from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

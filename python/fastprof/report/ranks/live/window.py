@@ -6,8 +6,6 @@ who can write to the store or folder may write anything there: :func:`decode` re
 consistent windows only and raises ValueError otherwise.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

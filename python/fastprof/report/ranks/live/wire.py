@@ -4,8 +4,6 @@ Anybody who can write to the store or folder may write anything there.  So a rea
 data that is too long, not JSON or of another version, and each value of a wrong type or range.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping
