@@ -4,8 +4,6 @@ Each rank publishes a window of its last steps, at most 2 KiB, every few seconds
 joins two such values, or results of joins, along any tree: it is associative and commutative.
 """
 
-from __future__ import annotations
-
 from fastprof.report.ranks.blocks import HeardRank, add_blocks
 from fastprof.report.ranks.groups.summary import RankGroup, group_of
 from fastprof.report.ranks.groups.summary import merge as _merge

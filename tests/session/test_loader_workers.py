@@ -551,6 +551,7 @@ def worker_file(**changes):
     tree = [[-1, 0, 1], [0, 1, 2], [0, 2, 3], [0, 0, 0], [5, 6, 7]]
     return {
         "worker": 0,
+        "forms": [],
         "error": "",
         "backend": "setprofile",
         "fetches": [2, 30, 20],

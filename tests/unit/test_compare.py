@@ -512,9 +512,6 @@ def test_another_machine_of_the_same_kind_is_named():
     assert list(rows) == ["boot of the machine", "CPU", "CPUs"]
     assert rows["boot of the machine"].matters == "another machine, or this one restarted"
     assert all(row.matters for row in rows.values())
-    # Files of earlier versions do not say it, which is no difference.
-    old = {"python": "3.12.1", "cpus": 4}
-    assert not pair_of(run([10.0] * N, meta=old), before).settings
 
 
 def test_a_module_without_an_optimizer_is_one_setting_in_words():

@@ -207,7 +207,6 @@ def test_f46_damaged_files_are_refused_or_valid():
         (["calibration", "c"], [1e300, 1]),
         (["calibration", "method"], None),
         (["calibration", "init"], None),
-        (["implicit"], 1),
         (["forms"], [[99, "implicit"]]),
         (["forms"], [[1, "other"]]),
         (["forms"], 1),
@@ -239,26 +238,12 @@ def test_how_keys_were_called_is_kept():
     keys = tuple(replace(k, form=f) for k, f in zip(snapshot.keys, forms, strict=True))
     data = plain(replace(snapshot, keys=keys))
     assert [key.form for key in parse_dict(data).keys] == forms
-    del data["forms"]
-    assert {key.form for key in parse_dict(data).keys} == {"short"}
-    data["implicit"] = [1]  # as in older saved runs
-    assert [key.form for key in parse_dict(data).keys][:3] == ["short", "implicit", "short"]
-
-
-def test_costs_that_an_older_run_did_not_tell_apart_are_those_of_its_kinds():
-    data = plain(rich_snapshot())
-    later = ("implicit", "constructor", "init", "general", "unpacked", "c_general", "fed", "text")
-    later += ("made", "nested")
-    for kind in later:
-        del data["calibration"][kind]
-    assert parse_dict(data).calibration == cost((1.5, 2.5), (3, 4), (5, 6), (7, 8))
 
 
 def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
     # These parts are optional.
-    optional = {"calibration", "gpu", "memory", "operators", "outliers", "phases", "trace"}
-    optional |= {"worker_threads", "forms"}
+    optional = {"calibration", "gpu", "memory", "operators", "outliers", "trace"}
     for name in data.keys() - optional:
         with pytest.raises(ValueError):
             parse_dict({k: v for k, v in data.items() if k != name})

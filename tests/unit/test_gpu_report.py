@@ -65,16 +65,16 @@ def test_a_section_has_the_work_it_launched(report):
     assert forward.gpu.delay_ms == pytest.approx(485 / 2430)
     data = report.section("data")
     assert (data.gpu_ms, data.kernels, data.gpu.h2d_bytes) == (30, 0, 640 * MIB)
-    assert (data.gpu.copy_ms, data.gpu.transfer_ns, data.gpu.delay_ms) == (30, 30 * MS, None)
+    assert (data.gpu.copy_ns, data.gpu.transfer_ns, data.gpu.delay_ms) == (30 * MS, 30 * MS, None)
     optimizer = report.section("optimizer").gpu
     assert (optimizer.memset_bytes, optimizer.replayed_ns) == (4096, 20 * MS)
 
 
 def test_backward_has_what_autograd_s_threads_launched_for_it(report):
     backward = report.section("backward")
-    assert (backward.gpu_ms, backward.gpu.inherited_ms, backward.kernels) == (260, 260, 710)
+    assert (backward.gpu_ms, backward.gpu.inherited_ns, backward.kernels) == (260, 260 * MS, 710)
     assert backward.blocked_ms == 2
-    assert report.section("forward").gpu.inherited_ms == 0
+    assert report.section("forward").gpu.inherited_ns == 0
 
 
 def test_a_function_has_what_it_launched_and_what_is_below_it(report):

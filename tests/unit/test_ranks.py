@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import tracemalloc
 from dataclasses import replace
@@ -19,6 +20,7 @@ from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.row import is_communication, rank_run
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
+from fastprof.snapshot.steps import StepSeries
 from unit.hostile import NAMES
 from unit.snapshots import (
     MIB,
@@ -49,10 +51,19 @@ def run(rank, world=4, *, steps=STEPS, jitter_ms=0.0, whole_ms=None, meta=(), **
     )
     builder.thread(Node(py("train"), 1, round(whole * MS) * steps))
     one = round(whole * MS)
+    noise = random.Random(rank)
+    wall = [round((whole + noise.gauss(0, jitter_ms)) * MS) for _ in range(steps)]
     squares = steps * ((whole / 1e3) ** 2 + (jitter_ms / 1e3) ** 2)
+    series = StepSeries(
+        start_ns=(0,) * steps,
+        wall_ns=tuple(wall),
+        sections=tuple((row.key, (row.sum_ns // max(1, steps),) * steps) for row in rows),
+    )
     return builder.snapshot(
         meta={"rank": rank, "world_size": world, "python": "3.12.1", **dict(meta)},
-        steps=Steps(steps, 0, one * steps, squares, one, one, (one,) * steps, rows=rows),
+        steps=Steps(
+            steps, 0, one * steps, squares, one, one, (one,) * steps, rows=rows, series=series
+        ),
     )
 
 
@@ -147,7 +158,7 @@ def test_communication_that_other_work_hides_is_no_waiting():
 
 def test_a_section_named_as_communication_is_waiting():
     def one(rank, forward):
-        return run(rank, 2, data=5, forward=forward, synchronization=50 - forward, backward=20)
+        return run(rank, 2, data=5, forward=forward, synchronization=50 - forward, optimizer=20)
 
     made = ranks(one(0, 10), one(1, 30))
     assert (made.signal, made.straggler.rank, made.straggler.section) == ("sections", 1, "forward")

@@ -16,9 +16,9 @@ from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines
 from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
-from fastprof.report.ranks.end import end_text
 from fastprof.report.ranks.judge import Series, groups_in_step, lateness
 from fastprof.report.ranks.model import FunctionExcess, RankRow
+from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime

@@ -241,14 +241,9 @@ def saved(snapshot: Snapshot) -> bytes:
     return stream.getvalue()
 
 
-def test_workers_survive_saving_and_files_without_them_are_read() -> None:
+def test_workers_survive_saving() -> None:
     snapshot = with_worker_tree(run(workers()))
     assert fprof.parse(saved(snapshot), Limits()) == snapshot
-    data = snapshot.to_dict()
-    del data["worker_threads"], data["loaders"][0]["workers"]
-    old = Snapshot.from_dict(data)
-    assert old.loaders[0].workers is None
-    assert old.worker_threads == ()
 
 
 @pytest.mark.parametrize(
@@ -272,12 +267,8 @@ def test_f46_wrong_values_in_a_saved_loader_are_refused(name: str, value: object
         Snapshot.from_dict(data)
 
 
-def test_files_from_before_receiving_was_timed_are_read() -> None:
-    made = workers()
-    old = made.to_dict()
-    del old["ready_ns"], old["caught_up"]
-    assert read(WorkerStats, old, "workers") == made
-    timed = replace(made, ready_ns=5, caught_up=(2, 9))
+def test_times_of_receiving_survive_saving() -> None:
+    timed = replace(workers(), ready_ns=5, caught_up=(2, 9))
     assert read(WorkerStats, timed.to_dict(), "workers") == timed
 
 

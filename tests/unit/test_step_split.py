@@ -121,14 +121,10 @@ def test_a_run_with_a_split_is_read_back_exactly():
     assert Snapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))) == snapshot
 
 
-def test_an_older_run_has_no_split():
-    data = run().to_dict()
-    for name in ("series", "split", "split_missing", "split_places", "gc_runs"):
-        del data["steps"][name]
-    steps = Snapshot.from_dict(data).steps
-    assert steps.series == StepSeries()
-    assert steps.split == steps.split_missing == steps.split_places == steps.gc_runs == ()
-    report = build_report(Snapshot.from_dict(data))
+def test_without_memory_for_single_steps_there_is_no_split():
+    made = run()
+    steps = replace(made.steps, series=StepSeries(), split=(), split_places=(), gc_runs=())
+    report = build_report(replace(made, steps=steps))
     assert report.steps.split == ()
     assert len(report.steps.series) == 0
     assert not [t for t in all_tables(report) if t.title.startswith("Where a step's time")]

@@ -130,14 +130,10 @@ def test_every_field_of_a_saved_trace_and_run_is_in_its_document() -> None:
     assert sorted(name for name in names if f"`{name}`" not in document) == []
 
 
-def test_runs_saved_before_there_were_traces_load() -> None:
+def test_a_run_without_a_trace_loads() -> None:
     data = snapshot().to_dict()
     del data["trace"]
     assert Snapshot.from_dict(data).trace is None
-    data = snapshot().to_dict()
-    for name in ("gpu", "calls"):
-        del data["trace"][name]
-    assert Snapshot.from_dict(data).trace == replace(TRACE, gpu=GpuTable(), calls=CallTable())
 
 
 def read_trace(data: object, n_keys: int = len(KEYS), n_kernels: int = 1) -> TraceSnapshot:

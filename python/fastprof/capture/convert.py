@@ -97,7 +97,6 @@ def take_snapshot(
     """Return the data of ``recorder`` as a snapshot; it may continue to record.
 
     Args:
-        recorder: the recorder to read.
         meta: metadata to add to those found here (rank, start time ...).
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.

@@ -11,11 +11,7 @@ _BUILDS = {"Py_DEBUG": "debug build", "Py_GIL_DISABLED": "free-threaded build"}
 
 
 def why_missing(error: ImportError) -> str:
-    """Return why ``import fastprof._core`` failed, the remedy, and what works without it.
-
-    Args:
-        error: the exception that the import raised.
-    """
+    """Return why ``import fastprof._core`` failed, the remedy, and what works without it."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "fastprof._core":
         # The file exists, but it refuses to load or the interpreter refuses it.
         return f"fastprof cannot record here: {error}; {_READING}"

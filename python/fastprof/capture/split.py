@@ -37,7 +37,6 @@ def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Spli
 
     Args:
         spent: the field ``steps.spent`` of an export; None if there was no memory for it.
-        steps: number of measured steps.
         sum_ns: their wall time.
     """
     if steps <= 0:

@@ -33,11 +33,7 @@ exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
 
 
 def run_compare(argv: Sequence[str]) -> int:
-    """Compare the saved runs that ``argv`` names; 1 if a condition is met.
-
-    Raises:
-        OSError, ValueError: bad input.
-    """
+    """Compare the saved runs that ``argv`` names; 1 if a condition is met."""
     parser = Parser(
         prog="fastprof compare",
         description="Compare saved runs, and test whether the changes are more than chance.",
@@ -98,11 +94,7 @@ def run_compare(argv: Sequence[str]) -> int:
 
 
 def run_check(argv: Sequence[str]) -> int:
-    """Check conditions on a saved run; 1 if one does not hold.
-
-    Raises:
-        OSError, ValueError: bad input.
-    """
+    """Check conditions on a saved run; 1 if one does not hold."""
     parser = Parser(
         prog="fastprof check",
         description="Check conditions on a saved run, e.g. 'data<10%' 'p99(step)<1.5*p50(step)'.",

@@ -165,9 +165,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def run_demo(argv: Sequence[str] | None = None) -> int:
     """Run the demo: progress on stderr; report and metrics on stdout.
 
-    Args:
-        argv: arguments after ``fastprof demo``; None: the process's arguments.
-
     Returns:
         0; 1 if PyTorch was chosen and is missing or the run could not be saved; 130 after an
         interrupt from the keyboard (the report then covers the recorded part).

@@ -22,10 +22,6 @@ _MOST = 1000
 def run_folder(base: str, program: str) -> str:
     """Make the folder of a run below ``base``, and return its path.
 
-    Args:
-        base: the folder of the runs' folders.
-        program: the profiled script or module.
-
     Raises:
         OSError: the folder cannot be created.
     """

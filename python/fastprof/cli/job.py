@@ -44,12 +44,9 @@ def job_lines(
     Waits for the ranks a few seconds at most.
 
     Args:
-        folder: the folder of the ranks' files.
         name: a rank's file name, without the rank.
-        world_size: number of ranks.
         began_ns: the start of this run; older files belong to another.
         live: returns the live comparison of the ranks, if there is one; called once.
-        width: columns of a line.
         may_wait: whether to wait, and to read files; called repeatedly.
         here: this many ranks, the first ones, save their files in ``folder``.
     """

@@ -24,10 +24,7 @@ def launch(ranks: int, options: Sequence[str], args: Sequence[str], *, as_module
     """Replace this process by torch's launcher of ``ranks`` processes.
 
     Args:
-        ranks: the number of processes.
         options: options of each rank's ``fastprof run``, before the program.
-        args: the program and its arguments.
-        as_module: whether the program is a module.
 
     Returns:
         the exit status 2 if nothing could be started.

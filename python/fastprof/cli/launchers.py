@@ -20,10 +20,6 @@ def launcher_problem(args: Sequence[str], *, as_module: bool) -> str | None:
 
     The processes that a launcher starts are new programs without fastprof; the launcher itself only
     waits for them.
-
-    Args:
-        args: the program and its arguments.
-        as_module: whether the program is a module.
     """
     name = args[0] if as_module else os.path.basename(args[0])
     option = _OPTIONS.get(name)

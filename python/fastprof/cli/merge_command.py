@@ -29,11 +29,7 @@ def _jobs(paths: Sequence[str]) -> int:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Merge the saved runs that ``argv`` names.
-
-    Raises:
-        OSError, ValueError: reading or merging failed.
-    """
+    """Merge the saved runs that ``argv`` names."""
     parser = Parser(
         prog="fastprof merge",
         description="Compare the ranks of a distributed job: which is late, and why.",

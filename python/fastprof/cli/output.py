@@ -16,12 +16,7 @@ _LOST = "cannot write to standard output: {}"
 
 
 def add_format(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Add ``--format`` and ``-o``, which choose the output format of every command.
-
-    Args:
-        parser: the command's parser.
-        names: the formats that the command can write.
-    """
+    """Add ``--format`` and ``-o``, which choose the output format of every command."""
     names = tuple(names)
     parser.add_argument(
         "--format",
@@ -40,8 +35,6 @@ def chosen_format(
     """Return the format chosen by the options of :func:`add_format`.
 
     Args:
-        options: the parsed arguments.
-        names: as for :func:`add_format`.
         default: the format without either option.
 
     Raises:

@@ -14,12 +14,7 @@ _PHASE = re.compile(r"profile/train/dl_[^/]+/time_(data|forward|backward|optimiz
 
 
 class Progress:
-    """A logger that writes a line, if the last one was some time ago.
-
-    Args:
-        stream: the output, a terminal.
-        clock: returns seconds.
-    """
+    """A logger that writes a line, if the last one was some time ago."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream

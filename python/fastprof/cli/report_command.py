@@ -26,11 +26,7 @@ _FORMATS = tuple(item.name for item in formats.FORMATS)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show or convert the saved run that ``argv`` names.
-
-    Raises:
-        OSError, ValueError, UnknownSectionError: reading or writing failed.
-    """
+    """Show or convert the saved run that ``argv`` names."""
     parser = Parser(
         prog="fastprof report", description="Show a saved run, or write it in another format."
     )

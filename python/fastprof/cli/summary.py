@@ -29,11 +29,7 @@ def last_lines(
     """Return the written files, the next command to type, and the verdict once more.
 
     Args:
-        report: the run's report.
-        folder: the folder of its files.
-        files: their names.
         run: the argument of ``fastprof report`` for this run.
-        width: columns of a line.
         ranks: whether the folder belongs to a job of several ranks.
     """
     lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)

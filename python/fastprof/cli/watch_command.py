@@ -27,11 +27,7 @@ _ENDED = "The job has ended."
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show the ranks of the job that ``argv`` names until it ends.
-
-    Raises:
-        OSError, ValueError: there is no such job.
-    """
+    """Show the ranks of the job that ``argv`` names until it ends."""
     parser = Parser(
         prog="fastprof watch",
         description="Show the ranks of a running job: which is late, and where a step goes.",

@@ -1,7 +1,5 @@
 """Conditions on one run: ``fastprof.check("run.fprof", "data<10%", "p99(step)<1.5*p50(step)")``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

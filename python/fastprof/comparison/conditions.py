@@ -6,8 +6,6 @@ decide, the condition is undecided, and not met.  A condition without a sign (``
 about the side after alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -119,7 +119,6 @@ def parse(text: str, *, changes: bool = False) -> Condition:
     """Return the condition in ``text``.
 
     Args:
-        text: the condition.
         changes: whether ``value > +3%`` means a change.
 
     Raises:

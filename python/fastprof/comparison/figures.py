@@ -4,8 +4,6 @@ A run without steps gives times and counts of the whole recording.  A function h
 report, or ``file.py:name`` if several share that name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.comparison.expressions import BYTES, NUMBER, SHARE, TIME, Name

@@ -8,8 +8,6 @@ by, in this order: the same path and line; as many common directories as possibl
 file; the nearest line.  A group too large for that is paired in the order of path and line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.names import file_name
@@ -32,7 +30,6 @@ def join(
     The order is the first table's, then functions of later ones only.
 
     Args:
-        tables: the functions of each run.
         scripts: per run, the file name of the script that started it; "": unknown.
     """
     entries: list[list[FunctionRow | None]] = []

@@ -1,7 +1,5 @@
 """A comparison as blocks, for every format."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -52,7 +50,6 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
     """Return the comparison in reading order.
 
     Args:
-        comparison: the comparison.
         full: False for one screen, if the runs have steps: the verdict, the differing settings, the
             steps, and the functions that differ most.
     """

@@ -4,8 +4,6 @@ Times are milliseconds, changes are fractions of the value before (0.03 is 3 % m
 value is None.
 """
 
-from __future__ import annotations
-
 import html
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Notes on a comparison, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.comparison.runs import STEP, Run

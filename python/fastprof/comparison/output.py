@@ -1,24 +1,10 @@
 """A comparison as text, Markdown, HTML and JSON.
 
-JSON is one object with the fields of :class:`~fastprof.comparison.model.Comparison`::
-
-    {"schema": "fastprof.comparison/1", "labels": [...], "runs": [...], "basis": "step",
-     "level": 0.95, "noise": 0.02, "changed": true,
-     "pairs": [{"before", "after",
-                "summary":   [{"name", "unit", "before", "after", "relative"}],
-                "settings":  [{"name", "before", "after", "matters"}],
-                "effects":   [{"name", "kind", "before_ms", "after_ms", "difference_ms",
-                               "low_ms", "high_ms", "change", "p", "p_adjusted", "verdict",
-                               "reason", "detectable_ms", "median": {...}, ...}],
-                "sections", "functions", "kernels", "loaders":
-                             [{"name", "place", "status", "figures": {"self_ms":
-                               {"before", "after", "difference", "relative"}}}],
-                "notes": ["..."]}]}
+JSON is one object with the fields of :class:`~fastprof.comparison.model.Comparison`, "changed" and
+the schema "fastprof.comparison/1"; a change has its "difference" and "relative" as well.
 
 Times are milliseconds, changes fractions of the value before; an unknown value is null.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -48,8 +34,6 @@ def to_text(comparison: Comparison, width: int | None = None, *, full: bool = Tr
     """Return the comparison as plain ASCII text.
 
     Args:
-        comparison: the comparison.
-        width: columns of a line; None: unlimited.
         full: all tables and notes; False: one screen.
     """
     return "\n".join(plain(blocks(comparison, full=full), width)) + "\n"

@@ -1,7 +1,5 @@
 """One saved run for a comparison: figures per step, and its steps one by one."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +112,7 @@ class Run:
     def _columns(self) -> Mapping[str, Sequence[float]]:
         snapshot = self.report.snapshot
         series = snapshot.steps.series
-        # Runs of older versions have no series, but the steps' durations.
+        # Without memory for a series there are the steps' durations.
         wall = series.wall_ns or snapshot.steps.recent_ns
         if not wall:
             return {}

@@ -1,7 +1,5 @@
 """Differences in the settings of two runs, and their effect on the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from fastprof.comparison.model import Setting
@@ -58,9 +56,6 @@ _NEVER = frozenset(
 #: Fields of ``meta`` that tell machines apart.
 _OF_MACHINE = ("host_id", "hostname", "machine", "cpu")
 
-#: Files of earlier versions do not have them.
-_NEW = frozenset({"boot of the machine", "CPU"})
-
 #: What the other side has instead of a missing value.
 _MISSING = {"file": ".fprof"}
 
@@ -74,7 +69,7 @@ def settings(before: Sequence[Run], after: Sequence[Run]) -> tuple[Setting, ...]
         left, right = (side.get(name, {}) for side in (a, b))
         # A .stats file has no such fields.
         missing = not (left and right) and name != "file"
-        if left.keys() == right.keys() or (missing and (not trees or name in _NEW)):
+        if left.keys() == right.keys() or (missing and not trees):
             continue
         matters = next(iter((left or right).values()))
         rows.append(Setting(name, _listed(name, left, right), _listed(name, right, left), matters))

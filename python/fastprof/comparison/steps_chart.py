@@ -1,7 +1,5 @@
 """The steps' times of several runs as a chart: a line per run, and its median."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
@@ -17,12 +15,7 @@ _POINTS = 480
 
 
 def steps_chart(labels: Sequence[str], runs: Sequence[Sequence[float]]) -> list[Block]:
-    """Return the chart; empty unless two runs have the times of their steps.
-
-    Args:
-        labels: the names of the runs.
-        runs: ms of each measured step, by run.
-    """
+    """Return the chart; empty unless two runs have the times of their steps."""
     shown = [(i, ascii_name(labels[i], 60), v) for i, v in enumerate(runs) if len(v) > 1]
     if len(shown) < 2:
         return []

@@ -3,8 +3,6 @@
 And how even the steps are: coefficients of variation (standard deviation over mean).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, pstdev
 

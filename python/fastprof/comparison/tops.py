@@ -1,7 +1,5 @@
 """The functions of a report with most cumulative time, as pstats prints them."""
 
-from __future__ import annotations
-
 import io
 import pstats
 

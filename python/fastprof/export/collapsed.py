@@ -15,6 +15,7 @@ from typing import TextIO
 
 from fastprof.export.depth import MAX_DEPTH, folded
 from fastprof.export.frames import frame_label
+from fastprof.export.gpu_stacks import gpu_stacks
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links, subtree_sums
@@ -32,8 +33,6 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
     """Write every context that took time.
 
     Args:
-        report: the report.
-        stream: the output.
         min_percent: contexts with a smaller share of the time, in percent, are added to their
             callers; None: the result of :func:`needed_percent`.
     """
@@ -43,11 +42,17 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
         _write_thread(tree, weight, stacks.labels, stream)
 
 
+def write_gpu(report: Report, stream: TextIO) -> None:
+    """Write the work on the GPU: a weight is its duration, the last frame a kernel or copy."""
+    for frames, ns in gpu_stacks(report, "a collapsed-stack file by GPU time"):
+        if ns:
+            stream.write(f"{';'.join(map(_escaped, frames))} {ns}\n")
+
+
 def needed_percent(report: Report, most: int | None = None) -> tuple[float, int]:
     """Return the least share in percent of contexts for a file of at most ``most`` bytes.
 
     Args:
-        report: the report to write.
         most: bytes of the file; None: :data:`MOST_BYTES`.
 
     Returns:
@@ -63,7 +68,7 @@ class _Stacks:
     def __init__(self, report: Report) -> None:
         require_tree(report, "a collapsed-stack file")
         snapshot = report.view
-        self.labels = [escaped(frame_label(key)) for key in snapshot.keys]
+        self.labels = [_escaped(frame_label(key)) for key in snapshot.keys]
         self._threads = snapshot.threads
         self._columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
         self._lengths = [_stack_lengths(tree, self.labels) for tree in self._threads]
@@ -117,7 +122,7 @@ def _gathered(parent: Sequence[int], self_ns: Sequence[int], least_ns: float) ->
     return weights
 
 
-def escaped(frame: str) -> str:
+def _escaped(frame: str) -> str:
     return frame.replace(";", "\\x3b")
 
 
@@ -125,7 +130,7 @@ def _write_thread(tree: ThreadTree, column: list[int], labels: list[str], stream
     parent, key = tree.nodes.parent, tree.nodes.key
     depth, weight = folded(parent, column)
     first_child, sibling = child_links(parent)
-    stack = [escaped(printable_name(tree.name or f"thread {tree.ident}", 500))]
+    stack = [_escaped(printable_name(tree.name or f"thread {tree.ident}", 500))]
     i = 0
     while True:
         if 0 < depth[i] <= MAX_DEPTH:

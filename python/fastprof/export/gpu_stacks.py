@@ -47,7 +47,6 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
     """Return (frames from the thread to the kernel, ns), with equal stacks added up.
 
     Args:
-        report: the recording.
         what: the name of the output, for the error.
 
     Raises:

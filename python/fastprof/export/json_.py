@@ -1,38 +1,8 @@
 """A report as JSON in ASCII.
 
 One object with the fields of :class:`fastprof.report.model.Report`, with the same names and
-meanings::
-
-    {
-      "schema": "fastprof.report/1",
-      "meta": {...}, "wall_ms": 1234.5,
-      "sections":  [{"name", "count", "total_ms", "self_ms", ...}],
-      "steps":     {"count", "skipped", "measured", "wall_ms", "mean_ms", ...,
-                    "rows": [{"name", "steps", "total_ms", "mean_ms", "share"}],
-                    "split": [{"name", "total_ms", "mean_ms", "share",
-                               "places": [[text, ns]]}],
-                    "series": {"first", "start_ms": [...], "wall_ms": [...], ...}, ...},
-      "functions": [{"qualname", "name", "file", "line", "kind", "calls", ...,
-                     "callers": [{"qualname", ...}], "callees": [...]}],
-      "threads":   [{"ident", "name", "ended", "total_ms", "raw_total_ms", "functions"}],
-      "loaders":   [{"name", "split", "batches", ...}],
-      "overhead":  {"estimated_ms", "share", "corrected", "clamped_ms", "text",
-                    "least_share", "steps_share", ...},
-      "notes":     ["..."],
-      "gpu":       {"status", "reason", "devices": [...], "totals": {...}, "use": {...},
-                    "classes": [...], "small": {...}, "lines": [...], "captured": [...], ...},
-      "kernels":   [{"name", "device", "kind", "count", "total_ms", "blocks_per_sm", ...}],
-      "memory":    {"total_bytes", "peak_reserved", "slope_bytes_per_step", ...},
-      "operators": {"device", "steps", "windows", "rows": [{"name", "kind", "calls",
-                    "self_cpu_ms", "self_device_ms", ...}], "by_shape": [...], ...},
-      "worker_functions": [like "threads"],
-      "examination": {"findings": [{"rule", "severity", "title", "value", "unit", "threshold",
-                    "source", "evidence", "fix", "saving_ms", "saving_share",
-                    "saving_total_ms"}], "notes": [like "findings"],
-                    "abstained": [[rule, reason]], "explained", "checked", "uncertain"}
-    }
-
-The row of a section or a function has its GPU work under "gpu".
+meanings, except that times in ns (``..._ns``) are in ms (``..._ms``).  "schema" is
+"fastprof.report/1"; "examination" holds the findings.
 
 Times are milliseconds, shares fractions of 1.  Unknown, infinite and NaN values are null.  Integers
 above 2**53 are strings.  Fields may be added without a new schema.

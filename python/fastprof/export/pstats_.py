@@ -62,12 +62,7 @@ def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
 
 
 def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:
-    """Return the equivalent of ``cProfile.Profile.stats``, over all threads.
-
-    Args:
-        snapshot: the recording.
-        correct_times: subtract the hook's calibrated cost.
-    """
+    """Return the equivalent of ``cProfile.Profile.stats``, over all threads."""
     labels = [_label(key) for key in snapshot.keys]
     first: dict[Function, int] = {}
     groups = [

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from fastprof.export.depth import folded
 from fastprof.export.frames import frame_name
+from fastprof.export.gpu_stacks import gpu_stacks
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links, subtree_sums
@@ -32,21 +33,47 @@ def write(report: Report, stream: TextIO) -> None:
     frames = [_frame(key) for key in snapshot.keys]
     # One more frame per thread: its root, with the thread's name.
     frames += [{"name": _thread_name(tree)} for tree in snapshot.threads]
-    head = {
-        "$schema": SCHEMA,
-        "exporter": "fastprof",
-        "name": "fastprof",
-        "activeProfileIndex": 0,
-        "shared": {"frames": frames},
-    }
-    stream.write(compact_json(head)[:-1] + ',"profiles":[')
+    stream.write(compact_json(_head("fastprof", frames))[:-1] + ',"profiles":[')
     for i, (tree, column) in enumerate(zip(snapshot.threads, columns, strict=True)):
         stream.write("," if i else "")
         _write_thread(tree, column, len(snapshot.keys) + i, stream)
     stream.write("]}\n")
 
 
-def unit_of(total_ns: int) -> tuple[str, int]:
+def write_gpu(report: Report, stream: TextIO) -> None:
+    """Write the work on the GPU as samples of :mod:`fastprof.export.gpu_stacks`.
+
+    A weight is a time on the GPU.  The order has no meaning, as above.
+    """
+    stacks = [(f, ns) for f, ns in gpu_stacks(report, "a speedscope file by GPU time") if ns]
+    frames: dict[str, int] = {}
+    samples = [[frames.setdefault(name, len(frames)) for name in stack] for stack, _ in stacks]
+    unit, divisor = _unit_of(sum(ns for _, ns in stacks))
+    weights = [ns // divisor for _, ns in stacks]
+    profile = {
+        "type": "sampled",
+        "name": "GPU time by launching context",
+        "unit": unit,
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
+    head = _head("fastprof GPU time", [{"name": name} for name in frames])
+    stream.write(compact_json({**head, "profiles": [profile]}) + "\n")
+
+
+def _head(name: str, frames: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "$schema": SCHEMA,
+        "exporter": "fastprof",
+        "name": name,
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+    }
+
+
+def _unit_of(total_ns: int) -> tuple[str, int]:
     """Return the finest unit in which a viewer, which has no integers, has all times exactly."""
     return next(u for u in UNITS if total_ns // u[1] <= EXACT or u is UNITS[-1])
 
@@ -68,7 +95,7 @@ def _write_thread(
     parent, key = tree.nodes.parent, tree.nodes.key
     _, weight = folded(parent, column)
     inclusive = subtree_sums(parent, weight)
-    unit, divisor = unit_of(inclusive[0])
+    unit, divisor = _unit_of(inclusive[0])
     head = {
         "type": "evented",
         "name": _thread_name(tree),

@@ -1,7 +1,5 @@
 """Seven yes-or-no questions about a training run, and a fix for each no."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -220,8 +220,6 @@ def share_draft(
     """Return the draft of a rule about its time's share of the span, None if within the limit.
 
     Args:
-        facts: the report.
-        limit: the limit of the share.
         ms: the time per span, which is also the estimated saving (Amdahl: the step
             without it).
         rule: the rule's id, which selects the texts of fixes.
@@ -229,8 +227,6 @@ def share_draft(
         evidence: sentences; empty ones are left out.
         value: the share to show, if it differs from the share of ``ms``.
         fix: the change, if it differs from the rule's text.
-        group: the functions with this time.
-        sections: the sections with this time.
         places: the time by outermost section, if the group does not give it.
         claims, beside: see :class:`Draft`.
         on_host: the host's own work, of which at most the part beside an idle GPU can be saved; a

@@ -4,8 +4,6 @@
 between rules.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent

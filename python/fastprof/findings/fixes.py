@@ -5,8 +5,6 @@ PyTorch 2.13, Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without
 trainer uses PyTorch's text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _HF = "TrainingArguments"

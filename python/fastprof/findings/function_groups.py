@@ -3,8 +3,6 @@
 Names come from Python, PyTorch, Lightning, transformers and Accelerate.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

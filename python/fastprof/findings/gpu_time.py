@@ -1,7 +1,5 @@
 """The time of the devices in a step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fastprof.report.model_gpu import GpuReport

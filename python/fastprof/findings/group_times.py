@@ -5,8 +5,6 @@ everything below them, counted once; functions below an ``import`` count for no 
 first step of a program imports what it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -69,9 +67,7 @@ def walk(
     """Return the time of every group.
 
     Args:
-        nodes: the tree of one thread.
         self_ns: exclusive times, corrected or not, one per node.
-        keys: the keys of the tree.
         groups: name -> test.
         opened: the groups for which to fill ``inside``.
         sought: whether a key may belong to any group: a quick test before the others.

@@ -4,8 +4,6 @@ A library's time belongs to the program's function that called it: a reader can 
 the library.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,9 +51,6 @@ def hottest(
     """Return the program's function with most of the chosen nodes' time.
 
     Args:
-        nodes: the tree of one thread.
-        self_ns: exclusive times, one per node.
-        keys: the keys of the tree.
         chosen: per node, whether its time counts.
         libraries: name a library's function if none of the program's has a large part; else name
             none.

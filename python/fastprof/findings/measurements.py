@@ -4,8 +4,6 @@ Times are in ms per *span*: per step if steps were measured, else over the whole
 are of the span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median

@@ -1,7 +1,5 @@
 """CPU times of operators, scaled to a measured step."""
 
-from __future__ import annotations
-
 from fastprof.findings.measurements import Facts
 from fastprof.report.operators import OperatorReport, OperatorRow
 

@@ -1,7 +1,5 @@
 """Finds the nodes of the training thread's tree in no section, or in one section."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

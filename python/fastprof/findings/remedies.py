@@ -1,7 +1,5 @@
 """Fixes with numbers from the run: workers for the available CPUs, this run's optimizer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +58,6 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     """Return the run's figures of its loading, which takes ``ms`` per span.
 
     Args:
-        facts: the report.
         ms: the training thread's time in loading.
         waits: loading waits rather than computes, and needs no CPU.
     """
@@ -326,7 +323,6 @@ def calls_text(hot: Hot, whole_ms: float) -> str:
     """Return a sentence on the program's functions that a loop calls; empty if they take little.
 
     Args:
-        hot: the loop.
         whole_ms: the time of which ``hot.share`` and the shares of its calls are parts.
     """
     shown = [

@@ -5,8 +5,6 @@ has the callees of a function, and the source shows where the function calls the
 only if the source is unambiguous: the function calls that name there and nowhere else.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap
@@ -39,12 +37,7 @@ class SlowLine:
 
 
 def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
-    """Return the line of a function with most of its time; None: unknown.
-
-    Args:
-        hot: the function and its callees.
-        lines: the lines of its file.
-    """
+    """Return the line of a function with most of its time; None: unknown."""
     function = _function(lines, hot.key)
     if function is None:
         return None

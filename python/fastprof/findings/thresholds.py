@@ -7,8 +7,6 @@ Where published limits differ (10 or 15 % of data loading, for example), the tab
 the lowest is a note, the highest is critical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

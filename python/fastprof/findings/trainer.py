@@ -1,7 +1,5 @@
 """The trainer and the optimizers of a run, known by their functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +28,6 @@ def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
 
     Args:
         stepped: the functions in the steps of optimizers.
-        keys: all functions of the run.
     """
     classes: set[str] = set()
     modes: set[str] = set()

@@ -79,8 +79,6 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
     """Read the bytes of a saved run.
 
     Args:
-        data: the file.
-        limits: limits on its size.
         without: fields to leave empty without reading them.
 
     Raises:
@@ -103,7 +101,7 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
         raise LoadError(f"not JSON: {error}") from None
     if isinstance(value, dict):
         for name in without:
-            value.pop(name, None)
+            value[name] = [] if isinstance(value.get(name), list) else None
     return Snapshot.from_dict(value)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An output format, made by ``write(report, stream)`` of ``module``."""
+    """An output format, made by ``write`` of ``module``; ``module:function``: by that function."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -36,7 +36,7 @@ class Format:
 
 #: A longer suffix precedes a shorter one that it ends in.
 FORMATS = (
-    Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.export.speedscope_gpu"),
+    Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.export.speedscope:write_gpu"),
     Format("speedscope", (".speedscope.json",), "fastprof.export.speedscope"),
     Format("trace-gz", (".trace.json.gz", "_trace.json.gz"), "fastprof.export.trace.gz", True),
     Format("trace", (".trace.json", "_trace.json"), "fastprof.export.trace.write"),
@@ -45,7 +45,9 @@ FORMATS = (
     Format("json", (".json",), "fastprof.export.json_"),
     Format("text", (".txt",), "fastprof.render.text"),
     Format("html", (".html", ".htm"), "fastprof.render.html"),
-    Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.export.collapsed_gpu"),
+    Format(
+        "collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.export.collapsed:write_gpu"
+    ),
     Format("collapsed", (".collapsed", ".folded"), "fastprof.export.collapsed"),
     Format("callgrind", (".callgrind",), "fastprof.export.callgrind"),
     Format("csv", (".csv",), "fastprof.export.csv_"),
@@ -61,7 +63,6 @@ def format_of(path: str | os.PathLike[str], among: Collection[str] | None = None
     """Return the format that a path's suffix names (case does not matter).
 
     Args:
-        path: a file.
         among: the names of the allowed formats; None: any.
 
     Raises:
@@ -100,8 +101,11 @@ def render(report: Report, name: str, **limits: object) -> str:
     ``"screen"`` and ``"notebook"`` are the outputs of :meth:`Report.to_text` and of a notebook.
     """
     stream = io.StringIO()
-    shown = f"fastprof.render.{name}" if name in _SHOWN else format_named(name).module
-    import_module(shown).write(report, stream, **limits)
+    if name in _SHOWN:
+        write_text = import_module(f"fastprof.render.{name}").write
+    else:
+        write_text = _writer(format_named(name))
+    write_text(report, stream, **limits)
     return stream.getvalue()
 
 
@@ -134,7 +138,7 @@ def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
 
 def frame(report: Report, table: str) -> Any:
     """Return one table of a report as a pandas ``DataFrame``."""
-    return import_module("fastprof.export.pandas_").frame(report, table)
+    return import_module("fastprof.tables.columns").frame(report, table)
 
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
@@ -149,17 +153,22 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
 
     ``limits`` are options of the format's writer.
     """
-    exporter = import_module(item.module)
+    writer = _writer(item)
     if item.binary:
-        exporter.write(report, stream, **limits)
+        writer(report, stream, **limits)
         return
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
     try:
-        exporter.write(report, text, **limits)
+        writer(report, text, **limits)
         text.flush()
     finally:
         with suppress(OSError):  # detaching flushes data whose write failed
             text.detach()
+
+
+def _writer(item: Format) -> Any:
+    module, _, function = item.module.partition(":")
+    return getattr(import_module(module), function or "write")
 
 
 def show(report: Report, stream: TextIO | None, *, full: bool) -> None:

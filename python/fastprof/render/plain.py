@@ -15,8 +15,6 @@ def plain(blocks: Iterable[Block], width: int | None = None, prose: int | None =
     """Return blocks as lines.
 
     Args:
-        blocks: the blocks to write.
-        width: columns of a line; None: unlimited.
         prose: columns of sentences; None: ``width``.
     """
     lines: list[str] = []

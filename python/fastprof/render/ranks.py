@@ -1,7 +1,5 @@
 """The ranks of a job as text, JSON, Markdown and a page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -30,56 +28,36 @@ _GIB = 1 << 30
 
 
 def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> None:
-    """Write plain ASCII text.
-
-    Args:
-        report: the report.
-        stream: the output.
-        width: columns of a line; None: unlimited.
-    """
-    tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
-    notes = [Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),))]
+    """Write plain ASCII text."""
     made = [
-        Block(f"fastprof ranks: {_headline(report)}"),
-        Block("", (Text(_verdict(report)), *_finding(report))),
-        *(Block("", (table,)) for table in tables if table.rows),
-        *(notes if report.notes else ()),
+        Block(_headline(report)),
+        Block("", _said(report)),
+        *(Block("", (table,)) for table in _tables(report)),
+        *_notes("Notes:", tuple(map(ascii_name, report.notes))),
     ]
     stream.writelines(f"{line}\n" for line in plain(made, width))
 
 
 def write_html(report: RankReport, stream: TextIO) -> None:
     """Write a page, with a picture of the ranks' lateness over the steps."""
-    tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
-    stream.write(
-        blocks_page(
-            [
-                Block(
-                    f"fastprof ranks: {_headline(report)}",
-                    (Text(_verdict(report)), *_finding(report)),
-                ),
-                *heat_blocks(report),
-                *(
-                    Block(table.title, (replace(table, title=""),))
-                    for table in tables
-                    if table.rows
-                ),
-                *([Block("Notes", (Items(report.notes),))] if report.notes else []),
-            ]
-        )
-    )
+    made = [
+        Block(_headline(report), _said(report)),
+        *heat_blocks(report),
+        *(Block(table.title, (replace(table, title=""),)) for table in _tables(report)),
+        *_notes("Notes", report.notes),
+    ]
+    stream.write(blocks_page(made))
 
 
 def write_markdown(report: RankReport, stream: TextIO) -> None:
     """Write a summary for a ticket."""
     notes = Items(tuple(shortened(note, 400) for note in report.notes))
     parts: tuple[Part, ...] = (
-        Text(_verdict(report)),
-        *_finding(report),
+        *_said(report),
         *(table for table in (_ranks(report, MARKDOWN_RANKS), _sections(report)) if table.rows),
         notes,
     )
-    made = [Block(f"fastprof ranks: {_headline(report)}", parts)]
+    made = [Block(_headline(report), parts)]
     stream.writelines(f"{line}\n" for line in markdown(made, 3))
 
 
@@ -98,25 +76,33 @@ def write_json(report: RankReport, stream: TextIO) -> None:
 def _headline(report: RankReport) -> str:
     of = "" if report.world_size is None else f" of {report.world_size}"
     hosts = {row.host for row in report.rows if row.host is not None}
-    return f"{len(report.rows)}{of}" + (f" on {len(hosts)} hosts" if len(hosts) > 1 else "")
+    return f"fastprof ranks: {len(report.rows)}{of}" + (
+        f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
+    )
 
 
-def _verdict(report: RankReport) -> str:
+def _tables(report: RankReport) -> list[Table]:
+    made = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
+    return [table for table in made if table.rows]
+
+
+def _notes(title: str, notes: tuple[str, ...]) -> list[Block]:
+    return [Block(title, (Items(notes),))] if notes else []
+
+
+def _said(report: RankReport) -> tuple[Text, ...]:
+    """Return the verdict and the finding."""
     text = report.verdict
     if report.imbalance is not None:
         text += (
             f" Imbalance of own work: the busiest rank takes {with_percent(report.imbalance)} "
             f"longer than the mean. {SIGNALS[report.signal]}."
         )
-    return text
-
-
-def _finding(report: RankReport) -> list[Text]:
     finding = report.finding
     if finding is None:
-        return []
+        return (Text(text),)
     line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."
-    return [Text(ascii_name(line)), Text(f"Fix: {ascii_name(' '.join(finding.fix))}")]
+    return Text(text), Text(ascii_name(line)), Text(f"Fix: {ascii_name(' '.join(finding.fix))}")
 
 
 def _ranks(report: RankReport, limit: int) -> Table:

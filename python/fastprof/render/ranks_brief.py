@@ -1,7 +1,5 @@
 """The ranks of a job in a few lines: the verdict, a row per late rank, one for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -17,13 +17,7 @@ def show(
     *,
     full: bool = False,
 ) -> None:
-    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream.
-
-    Args:
-        report: the report.
-        stream: the output.
-        full: the whole report; else one screen.
-    """
+    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream."""
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
     if not full:

@@ -23,8 +23,6 @@ def write(report: Report, stream: TextIO, *, width: int | None = None) -> None:
     """Write the report.
 
     Args:
-        report: the report.
-        stream: the output.
         width: columns of a line; None: tables have all their columns, at any width.
     """
     prose = width or PIPED
@@ -33,12 +31,7 @@ def write(report: Report, stream: TextIO, *, width: int | None = None) -> None:
 
 
 def blocks(report: Report, width: int) -> list[Block]:
-    """Return the report in reading order.
-
-    Args:
-        report: the report.
-        width: columns of the tree of the program's functions.
-    """
+    """Return the report in reading order."""
     head = [Text(line) for line in summary(report)]
     if report.steps.count:
         head.append(Text(steps_line(report.steps), rest="  "))

@@ -16,9 +16,7 @@ def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> li
     """Return the ranks as at most about ``height`` lines of at most ``width`` columns.
 
     Args:
-        job: the ranks.
         said: rank 0's latest messages.
-        width: columns of a line.
         height: lines; late ranks and ranks with a message come first.
     """
     steps = max((row.steps for row in job.rows), default=0)

@@ -116,7 +116,6 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
     """Return the table of one tree.
 
     Args:
-        nodes: the tree.
         groups: per node, its row's number, or :data:`TRANSPARENT`.
         corrected_ns: per node, its corrected exclusive time.
     """

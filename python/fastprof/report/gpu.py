@@ -1,6 +1,7 @@
 """The GPU's part of a report: devices, totals, waiting lines, replayed graphs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from fastprof.report.gpu_tree import Use, sums_by_site, total_use, uses, where
 from fastprof.report.health import health_row
@@ -82,10 +83,7 @@ def gpu_report(
     """Make the report's GPU part.
 
     Args:
-        snapshot: the recording.
-        tables: its work by site.
         sections: work by group of the sections table.
-        kernels: the rows of the kernel table.
         steps: how many steps the work covers.
     """
     gpu = snapshot.gpu
@@ -143,16 +141,9 @@ def _timeline(snapshot: Snapshot, timeline: GpuTimeline) -> GpuTimelineRow:
         name = NO_SECTION if key < 0 else snapshot.keys[key].name
         idle[name] = idle.get(name, 0) + ns
     return GpuTimelineRow(
-        wall_ns=timeline.wall_ns,
-        busy_ns=timeline.busy_ns,
+        **{f.name: getattr(timeline, f.name) for f in fields(timeline) if f.name != "idle"},
         idle_ns=sum(idle.values()),
         idle_data_ns=sum(ns for name, ns in idle.items() if name in WAITING_FOR_DATA),
-        kernel_ns=timeline.kernel_ns,
-        compute_ns=timeline.compute_ns,
-        communication_ns=timeline.communication_ns,
-        overlap_ns=timeline.overlap_ns,
-        copy_ns=timeline.copy_ns,
-        copy_alone_ns=timeline.copy_alone_ns,
         idle=tuple(
             IdleRow(name, ns) for name, ns in sorted(idle.items(), key=lambda item: -item[1]) if ns
         ),

@@ -126,7 +126,6 @@ def uses(
     """Return the work of every group that has any; group -1: launched outside of all groups.
 
     Args:
-        snapshot: the recording.
         sums: the result of :func:`sums_by_site`.
         groups: per thread and node the group, or TRANSPARENT.
         own_path: also count inherited work to the launching thread's own functions; if not, count

@@ -218,7 +218,6 @@ def hook_factors(
     """Solve for the hook's cost in this program; None: use the calibration.
 
     Args:
-        snapshot: a recording, or its measured steps.
         need: per thread and node, the hook's cost in ns by the calibration.
         often: per thread and node, whether it is a Python function that was called often.
     """

@@ -256,8 +256,6 @@ def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str
     """Return the arithmetic in a sentence if the loop waits, else nothing.
 
     Args:
-        loader: its name.
-        row: its workers.
         loads: the part of the time in loading that remains without the function hook.
         rest: the same of the rest of a step.
     """
@@ -297,7 +295,6 @@ def most_workers(cpus: float, *, waits: bool) -> int:
     """Return how many workers have a free CPU beside the training process.
 
     Args:
-        cpus: the number of CPUs that the process may use.
         waits: loading waits for files or the network, which needs no CPU.
     """
     return max(1, int(cpus)) if waits else max(0, int(cpus) - 1)

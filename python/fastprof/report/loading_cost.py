@@ -14,11 +14,7 @@ _LEAST = 0.05
 
 
 def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
-    """Return the parts of a measured step's loading, and of its rest, that remain without the hook.
-
-    Args:
-        snapshot: a recording, or its measured steps.
-    """
+    """Return the parts of a step's loading, and of its rest, that remain without the hook."""
     thread = training_thread(snapshot)
     if not 0 <= thread < len(snapshot.threads):
         return 1.0, 1.0

@@ -193,12 +193,7 @@ class Report:
         return formats.render(self, "notebook")
 
     def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:
-        """Write the report to ``stream`` (None: ``sys.stdout``), at most as wide as the stream.
-
-        Args:
-            stream: the output.
-            full: the whole report; else one screen.
-        """
+        """Write the report to ``stream`` (None: ``sys.stdout``), at most as wide as the stream."""
         formats.show(self, stream, full=full)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -69,11 +69,6 @@ class GpuUse:
         return self.self_ns / 1e6
 
     @property
-    def copy_ms(self) -> float:
-        """Time of copies in any direction, in ms."""
-        return self.copy_ns / 1e6
-
-    @property
     def delay_ms(self) -> float | None:
         """Mean time from launch to start in ms, or None if it is unknown."""
         return self.delay_ns / self.delays / 1e6 if self.delays else None
@@ -82,11 +77,6 @@ class GpuUse:
     def blocked_ms(self) -> float:
         """Time the host waited for the GPU, in ms."""
         return self.blocked_ns / 1e6
-
-    @property
-    def inherited_ms(self) -> float:
-        """The part of ``gpu_ms`` that other threads launched, in ms."""
-        return self.inherited_ns / 1e6
 
 
 class HasGpu:

@@ -29,7 +29,6 @@ def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
     """Return the profiler's cost in a run.
 
     Args:
-        snapshot: the whole run.
         correct_times: whether the hook's cost is subtracted from functions and sections.
     """
     overhead = _of_run(snapshot, correct(snapshot, enabled=correct_times))

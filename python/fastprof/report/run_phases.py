@@ -81,8 +81,6 @@ def steps_in(phase: str, count: int, measured: int) -> int:
     """Return the number of steps that the functions, sections and GPU work of a report cover.
 
     Args:
-        phase: the report's phase of the run.
-        count: steps of the run.
         measured: steps without the warm-up.
     """
     return measured if phase == RUN_PHASES[STEPS] else count
@@ -96,7 +94,6 @@ def beyond_steps_ns(view: Snapshot, phase: str, thread: int) -> int:
 
     Args:
         view: the snapshot's part in ``phase``.
-        phase: the phase of the run.
         thread: the training thread's number.
     """
     if phase != RUN_PHASES[STEPS] or not 0 <= thread < len(view.threads):
@@ -110,7 +107,6 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
     """Return the time of each phase, in the order of a run.
 
     Args:
-        snapshot: the whole run.
         columns: per thread the exclusive times of its nodes in ns.
     """
     order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")

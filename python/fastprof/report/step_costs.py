@@ -30,10 +30,6 @@ def costs_by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
     costs what :func:`~fastprof.report.correct.correct` subtracts from functions.  fastprof's own
     functions count where they ran, their time outside of the tree between sections.  What torch
     takes longer because it has hooks is not among the costs: where it does is unknown.
-
-    Args:
-        whole: the run.
-        view: its measured steps.
     """
     costs: dict[int, float] | None = view.known.get(_COSTS)
     if costs is None:  # a report needs it twice

@@ -21,8 +21,6 @@ def step_table(snapshot: Snapshot, whole: Snapshot, *, correct_times: bool) -> S
     """Return the table of steps.
 
     Args:
-        snapshot: the part of the run that the report shows.
-        whole: the run.
         correct_times: whether fastprof's cost is subtracted from the sections of steps.
     """
     steps = snapshot.steps

@@ -103,7 +103,6 @@ def split_rows(snapshot: Snapshot, costs: Mapping[str, int]) -> tuple[SplitRow, 
     """Return the kinds of time in the measured steps, largest first.
 
     Args:
-        snapshot: the part of the run that the report shows.
         costs: fastprof's cost in ns by section of the steps; it becomes a kind of time.
     """
     steps = snapshot.steps

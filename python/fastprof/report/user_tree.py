@@ -89,8 +89,6 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     They cover the report's phase of the run.
 
     Args:
-        report: the report.
-        limit: the maximum number of rows.
         least: leave out rows with a smaller share of the whole.
     """
     snapshot = report.view

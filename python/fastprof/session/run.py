@@ -72,10 +72,6 @@ class Run:
 
     It has one recorder and starts once.  After :meth:`start` no failure in it raises into
     the program.
-
-    Args:
-        options: checked options.
-        enabled: False: every method does nothing.
     """
 
     def __init__(self, options: Options, *, enabled: bool) -> None:

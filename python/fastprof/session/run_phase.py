@@ -11,11 +11,7 @@ _ASIDE = ("validation", "checkpoint")
 
 
 class RunPhase:
-    """The phase of one recorder's run; only the training thread changes it.
-
-    Args:
-        recorder: records the phase of every moment.
-    """
+    """The phase of one recorder's run; only the training thread changes it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -37,7 +37,6 @@ class UnprofiledSteps:
     long.
 
     Args:
-        recorder: the run's recorder.
         wanted: whether the run may have blocks at all.
         hindered: whether a block cannot be in the steps from the first argument to the second.
     """

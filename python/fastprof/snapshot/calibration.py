@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Annotated
 
-from fastprof.snapshot.codec import Else, Later, Like, Record, Row
+from fastprof.snapshot.codec import Record, Row
 from fastprof.snapshot.kinds import Number
 
 #: No hooked event costs a second; a larger cost would make every time 0.
@@ -30,31 +30,31 @@ class Calibration(Record):
     method: EventCost
     #: A Python function called by C code, an operator or an attribute instead of a call
     #: instruction: sys.monitoring announces it once, other calls twice.
-    implicit: Annotated[EventCost, Like("python")]
+    implicit: EventCost
     #: A called type, or another callable object.
-    constructor: Annotated[EventCost, Like("c")]
+    constructor: EventCost
     #: An ``__init__`` in Python, called by a constructor.  Without the hook the interpreter has a
     #: fast path for both.
-    init: Annotated[EventCost, Like("python")]
+    init: EventCost
     #: A Python function called with keywords, or one that takes any: the interpreter has no fast
     #: path into it that the hook could disable.
-    general: Annotated[EventCost, Like("python")]
+    general: EventCost
     #: A Python function called as ``f(*args, **kwargs)``.
-    unpacked: Annotated[EventCost, Like("python")]
+    unpacked: EventCost
     #: A C function called with keywords, or one that takes a tuple of arguments.
-    c_general: Annotated[EventCost, Like("c")]
+    c_general: EventCost
     #: A generator resumed by C code (``sum``, ``list``), not by a loop.
-    fed: Annotated[EventCost, Like("resume")]
+    fed: EventCost
     #: Calling a generator function or a coroutine function, all of it outside: its code begins
     #: later, as a resume.
-    made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    made: EventCost
     #: The extra cost of a function's first and last calls, all of it outside: with consecutive
     #: events, nothing overlaps.
-    nested: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    nested: EventCost
     #: ``str(x)``, for which some versions have a special path.
-    text: Annotated[EventCost, Like("constructor")]
+    text: EventCost
     #: Factor by which bytecode is slower while the hook is on, without calls.
-    slowdown: Later[Annotated[float, Number(1, 100)]] = 1.0
+    slowdown: Annotated[float, Number(1, 100)] = 1.0
 
     def costs(self) -> dict[str, EventCost]:
         """Return the costs by kind."""

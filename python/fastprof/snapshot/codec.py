@@ -12,12 +12,12 @@ The annotation of a field defines its valid values, so that a new field is one l
     class LoadTime(Row):
         worker: Count  # an integer of 0 or more
         key: KeyIndex  # an index of the snapshot's keys
-        sum_ns: Later[Count] = 0  # files of earlier versions lack it
+        sum_ns: Count
 
 ``bool``, ``str`` and ``float`` mean themselves (a float is finite); ``X | None`` may be null or
-absent; ``tuple[X, ...]`` is a list, ``tuple[X, Y]`` a list of two, ``Mapping[str, X]`` an object.
-Integers have a range: ``Annotated[int, Integer(low, high)]``.  A rule about several fields is a
-method ``check`` of the class that raises :class:`WrongError`.
+absent, every other field must be there; ``tuple[X, ...]`` is a list, ``tuple[X, Y]`` a list of
+two, ``Mapping[str, X]`` an object.  Integers have a range: ``Annotated[int, Integer(low, high)]``.
+A rule about several fields is a method ``check`` of the class that raises :class:`WrongError`.
 
 The input is untrusted: :func:`read` returns a value that obeys all of these rules, or raises
 :class:`~fastprof.SnapshotError` with the field's name in one short line.
@@ -25,8 +25,8 @@ The input is untrusted: :func:`read` returns a value that obeys all of these rul
 
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fastprof.snapshot.kinds import (
@@ -60,20 +60,6 @@ class Learn:
         self.note = note
 
 
-class Like:
-    """Files of earlier versions lack the field: it then equals the field ``name``."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class Else:
-    """Files of earlier versions lack the field: it is then ``value``; it has no default."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-
 class Saved:
     """The name of the field in a file, if it differs."""
 
@@ -81,10 +67,8 @@ class Saved:
         self.name = name
 
 
-_LATER, _UNKNOWN, _FLAT, _APART = object(), object(), object(), object()
+_UNKNOWN, _FLAT, _APART = object(), object(), object()
 
-#: Files of earlier versions lack the field: it then has its default.
-Later = Annotated[T, _LATER]
 #: A column that is empty if it is unknown.
 MaybeEmpty = Annotated[T, _UNKNOWN]
 #: Its fields are stored in the enclosing object.
@@ -173,7 +157,6 @@ class _Saved:
     kind: Kind
     flat: bool
     may_be_empty: bool
-    absent: Callable[[Mapping[str, Any]], Any] | None
     note: Callable[[Known, Any], None] | None
 
 
@@ -205,25 +188,10 @@ def _layout(of: type[Any]) -> tuple[_Saved, ...]:
                 kind=kind_of(hints[f.name]),
                 flat=_FLAT in marks,
                 may_be_empty=_UNKNOWN in marks,
-                absent=_absent(f, marks),
                 note=note,
             )
         )
     return tuple(out)
-
-
-def _absent(f: Field[Any], marks: Sequence[object]) -> Callable[[Mapping[str, Any]], Any] | None:
-    """Return the function that computes a missing field from the fields before it."""
-    for mark in marks:
-        if isinstance(mark, Like):
-            return itemgetter(mark.name)
-        if isinstance(mark, Else):
-            value = mark.value
-            return lambda _: value
-    if _LATER not in marks:
-        return None
-    factory, default = f.default_factory, f.default
-    return (lambda _: default) if factory is MISSING else (lambda _: factory())
 
 
 class _Record(Kind):
@@ -238,10 +206,8 @@ class _Record(Kind):
         for f in layout(self._of):
             if f.flat:
                 values[f.name] = f.kind.read(found, known)
-            elif f.saved in found or f.absent is None:
-                values[f.name] = at(f".{f.saved}", f.kind, found.get(f.saved), known)
             else:
-                values[f.name] = f.absent(values)
+                values[f.name] = at(f".{f.saved}", f.kind, found.get(f.saved), known)
             if f.note is not None:
                 f.note(known, values[f.name])
         made = self._of(**values)

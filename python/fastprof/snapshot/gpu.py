@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Later, Record, Row, sized
+from fastprof.snapshot.codec import Count, Record, Row, sized
 from fastprof.snapshot.gpu_health import GpuHealth
 from fastprof.snapshot.kinds import Choice, Index, Integer, Known, Number, Numbered, WrongError
 from fastprof.snapshot.run_phases import STEPS
@@ -217,8 +217,8 @@ class GpuSnapshot(Record):
     paused_ns: Count = 0
     pauses: tuple[tuple[str, Count], ...] = ()
     counters: Mapping[str, Count] = field(default_factory=dict)
-    health_reason: Later[str] = ""
-    health_hung: Later[bool] = False
+    health_reason: str = ""
+    health_hung: bool = False
 
     def check(self, known: Known) -> None:
         if self.sum_ns != sum(row.sum_ns for row in self.activity):
@@ -235,9 +235,7 @@ def only_phases(
     are divided in proportion to their number.
 
     Args:
-        gpu: the whole recording.
         phase: per thread and node the number of its phase.
-        wanted: numbers of phases.
     """
 
     def is_wanted(row: GpuActivity | GpuHost) -> bool:

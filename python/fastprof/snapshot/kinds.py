@@ -39,8 +39,6 @@ class WrongError(FastprofError):
     """A value is invalid.  Its place is added on the way up.
 
     Args:
-        value: the value found.
-        wanted: the expected value.
         path: its place, relative to the checked object: ``".rows[3]"``.
     """
 

@@ -6,7 +6,7 @@ Times are integer nanoseconds.  A *pass* is one iteration over the loader: an ep
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Later, Record, Row
+from fastprof.snapshot.codec import Count, Record, Row
 from fastprof.snapshot.kinds import Integer, Known, WrongError
 
 #: Rows of ``WorkerStats.depth``: 0, 1, 2 to 3, 4 to 7, ... 64 and more batches.
@@ -53,7 +53,7 @@ class WorkerStats(Record):
     start_method: str | None = None
     cpus: Count | None = None
     ready: Count = 0
-    ready_ns: Later[Count] = 0
+    ready_ns: Count = 0
     blocked: Count = 0
     blocked_ns: Count = 0
     depth: tuple[Count, ...] = (0,) * DEPTHS
@@ -63,7 +63,7 @@ class WorkerStats(Record):
     resumes: tuple[Count, Count] = (0, 0)
     firsts: tuple[Count, Count] = (0, 0)
     shutdowns: tuple[Count, Count] = (0, 0)
-    caught_up: Later[tuple[Count, Count]] = (0, 0)
+    caught_up: tuple[Count, Count] = (0, 0)
     died: Count = 0
     processes: Count = 0
     profiled: Count = 0

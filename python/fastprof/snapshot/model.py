@@ -22,7 +22,6 @@ from fastprof.snapshot.codec import (
     Count,
     Flat,
     KeyIndex,
-    Later,
     Learn,
     MaybeEmpty,
     Record,
@@ -99,16 +98,15 @@ class _Meta(Kind):
 
 
 class _Idle(Kind):
-    """Times per phase; 0 for phases that an older file lacks."""
+    """Times per phase, or nothing."""
 
     plain = False
 
     def read(self, value: object, known: Known) -> tuple[int, ...]:
-        times = _COUNTS.read(value, known)
-        missing = len(RUN_PHASES) - len(times)
-        if missing < 0:
+        times: tuple[int, ...] = _COUNTS.read(value, known)
+        if len(times) not in (0, len(RUN_PHASES)):
             raise WrongError(len(times), f"{len(RUN_PHASES)} rows")
-        return times + (0,) * missing if times else ()
+        return times
 
     def write(self, value: Sequence[int]) -> list[int]:
         return list(value)
@@ -149,10 +147,10 @@ class NodeTable(Table):
     self_ns: tuple[Count, ...]
     #: Phase of the run per node, an index of ``RUN_PHASES``; empty: all are 0.  Nodes of different
     #: phases may have the same parent and key, if the parent is the root.
-    phase: Later[MaybeEmpty[tuple[_Phase, ...]]] = ()
+    phase: MaybeEmpty[tuple[_Phase, ...]] = ()
     #: Time per phase outside of all functions; the sum is ``self_ns[0]``.  Empty: all of it belongs
     #: to phase 0.
-    idle_ns: Later[Annotated[tuple[int, ...], _Idle()]] = ()
+    idle_ns: Annotated[tuple[int, ...], _Idle()] = ()
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -256,7 +254,7 @@ class SectionStats(Record):
     open: Count
     hist: _Hist
     #: The phase of the run in which the entries began: an index of ``RUN_PHASES``.
-    phase: Later[_Phase] = STEPS
+    phase: _Phase = STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,17 +287,17 @@ class Steps(Record):
     hist: _Hist = Histogram()
     rows: tuple[StepRow, ...] = ()
     #: The last steps one by one.
-    series: Later[StepSeries] = field(default_factory=StepSeries)
+    series: StepSeries = field(default_factory=StepSeries)
     #: (kind, ns) over all measured steps; they add up to ``sum_ns``.  See
     #: :data:`~fastprof.snapshot.steps.SPLIT_KINDS`.  Empty: unknown.
-    split: Later[tuple[tuple[SplitKind, Count], ...]] = ()
+    split: tuple[tuple[SplitKind, Count], ...] = ()
     #: The kinds without a row, each with its reason in a sentence.
-    split_missing: Later[tuple[str, ...]] = ()
-    split_places: Later[Annotated[tuple[SplitPlace, ...], AtMost(MAX_PLACES)]] = ()
+    split_missing: tuple[str, ...] = ()
+    split_places: Annotated[tuple[SplitPlace, ...], AtMost(MAX_PLACES)] = ()
     #: Garbage collections in the measured steps per generation; empty: unknown.
-    gc_runs: Later[tuple[Count, ...]] = ()
-    apart: Later[Count] = 0
-    unprofiled: Later[tuple[PlainSteps, ...]] = ()
+    gc_runs: tuple[Count, ...] = ()
+    apart: Count = 0
+    unprofiled: tuple[PlainSteps, ...] = ()
 
     def check(self, known: Known) -> None:
         kinds = dict(self.split)
@@ -386,11 +384,11 @@ class Snapshot(Record):
     outliers: OutlierSnapshot | None = None
     #: One tree per loader: the functions of all its worker processes together.  It is not part of
     #: this process's time.
-    worker_threads: Later[tuple[ThreadTree, ...]] = ()
+    worker_threads: tuple[ThreadTree, ...] = ()
     #: None: there is no trace.
     trace: TraceSnapshot | None = None
     #: The time of each phase of the run; empty: the recording has no phases.
-    phases: Later[tuple[PhaseTime, ...]] = ()
+    phases: tuple[PhaseTime, ...] = ()
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -460,10 +458,7 @@ def with_forms(keys: Sequence[Key], data: Mapping[str, Any]) -> tuple[Key, ...]:
         SnapshotError: an unknown form, or a form of an unknown key.
     """
     known = Known({"keys": len(keys)})
-    # Earlier versions saved one form, the first versions none.
-    implicit = read(tuple[KeyIndex, ...], data.get("implicit", []), "implicit", known)
-    earlier = [[i, "implicit"] for i in implicit]
-    forms = read(tuple[tuple[KeyIndex, _Form], ...], data.get("forms", earlier), "forms", known)
+    forms = read(tuple[tuple[KeyIndex, _Form], ...], data.get("forms"), "forms", known)
     out = list(keys)
     for i, form in forms:
         out[i] = replace(out[i], form=form)

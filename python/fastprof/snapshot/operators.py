@@ -7,7 +7,7 @@ from 0.
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, Later, Record, Row
+from fastprof.snapshot.codec import Count, Record, Row
 from fastprof.snapshot.kinds import Choice, Integer, Known, WrongError
 
 #: Kinds of rows: an operator, work on the device, a ``record_function`` on the host, and the part
@@ -62,8 +62,8 @@ class OperatorSnapshot(Record):
     row_limit: Annotated[int, Integer(-1)] = 50
     rows: tuple[Operator, ...] = ()
     files: tuple[str, ...] = ()
-    events: Later[Count] = 0
-    cost_ns: Later[Count] = 0
+    events: Count = 0
+    cost_ns: Count = 0
 
     def check(self, known: Known) -> None:
         end = -1

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, KeyIndex, Later, MaybeEmpty, Row, Table, ThreadIndex
+from fastprof.snapshot.codec import Count, KeyIndex, MaybeEmpty, Row, Table, ThreadIndex
 from fastprof.snapshot.kinds import AtMost, Choice, Known, WrongError
 
 #: Kinds of a step's time.  Each nanosecond belongs to one kind only:
@@ -35,8 +35,8 @@ _MAX_SECTIONS = 64
 #: Rows of ``Steps.split_places``.
 MAX_PLACES = 8192
 
-#: A column that is empty if the value is unknown, and absent if it cannot be known.
-_Column = Later[MaybeEmpty[tuple[Count, ...]]]
+#: A column that is empty if the value is unknown.
+_Column = MaybeEmpty[tuple[Count, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class StepSeries(Table):
     switches: _Column = ()
     faults: _Column = ()
     cpu_wait_ns: _Column = ()
-    sections_left_out: Later[Count] = 0
+    sections_left_out: Count = 0
     #: The 0-based index of each step; empty: consecutive from ``first`` on.
     number: _Column = ()
     #: Time of the kind ``communication``, and of torch's autograd engine without the Python

@@ -8,7 +8,7 @@ do not overlap.
 from dataclasses import astuple, dataclass
 from typing import Annotated
 
-from fastprof.snapshot.codec import Count, KeyIndex, Later, Record, Row, Table, Unsigned, sized
+from fastprof.snapshot.codec import Count, KeyIndex, Record, Row, Table, Unsigned, sized
 from fastprof.snapshot.kinds import MAX_INT, AtMost, Index, Integer, Known, WrongError
 
 #: The recorder keeps this many windows and discards the oldest.
@@ -121,17 +121,17 @@ class TraceSnapshot(Record):
     max_events: Count
     windows: Annotated[tuple[TraceWindow, ...], AtMost(MAX_WINDOWS, "windows")] = ()
     threads: Annotated[tuple[TraceThread, ...], sized("trace.threads")] = ()
-    events: Later[EventTable] = EventTable()
-    steps: Later[StepTable] = StepTable()
-    gpu: Later[GpuTable] = GpuTable()
-    calls: Later[CallTable] = CallTable()
-    kept: Later[Count] = 0
-    brief: Later[Count] = 0
-    lost: Later[Count] = 0
-    lost_until_ns: Later[Count] = 0
-    no_memory: Later[Count] = 0
-    gpu_lost: Later[Count] = 0
-    gpu_lost_until_ns: Later[Count] = 0
+    events: EventTable = EventTable()
+    steps: StepTable = StepTable()
+    gpu: GpuTable = GpuTable()
+    calls: CallTable = CallTable()
+    kept: Count = 0
+    brief: Count = 0
+    lost: Count = 0
+    lost_until_ns: Count = 0
+    no_memory: Count = 0
+    gpu_lost: Count = 0
+    gpu_lost_until_ns: Count = 0
 
     def check(self, known: Known) -> None:
         end = 0

@@ -4,6 +4,7 @@ Values come from the report, not rounded; names are printable; an unknown value 
 in the names of the columns.
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,18 @@ def columns(report: Report, table: str) -> Columns:
         known = ", ".join(repr(name) for name in TABLES)
         raise ValueError(f"no table {table!r:.80}; there are: {known}")
     return make(report)
+
+
+def frame(report: Report, table: str) -> Any:
+    """Return one table as a pandas ``DataFrame``."""
+    names, rows = columns(report, table)
+    try:
+        pandas: Any = importlib.import_module("pandas")
+    except ImportError as error:
+        raise ImportError(
+            "to_frame() needs pandas (pip install 'fastprof[pandas]'); to_csv() does not"
+        ) from error
+    return pandas.DataFrame(rows, columns=list(names))
 
 
 def _functions(report: Report) -> Columns:
@@ -79,7 +92,7 @@ def _steps(report: Report) -> Columns:
             found[column] = values
         for name in ("cpu_ms", "gc_ms", "switches", "faults", "cpu_wait_ms"):
             found[name] = getattr(series, name)
-    else:  # a run saved by a version that had durations only
+    else:  # there was no memory for more than durations
         steps = report.snapshot.steps
         found["step"] = range(steps.count - len(steps.recent_ns), steps.count)
         found["wall_ms"] = [ns / 1e6 for ns in steps.recent_ns]

@@ -1,7 +1,5 @@
 """A chart of the lateness of ranks over the steps of a job."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

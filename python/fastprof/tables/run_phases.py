@@ -44,7 +44,6 @@ def phases_text(report: Report, least: float) -> str:
     In a run without steps these are imports, validation and checkpoints; the rest is one phase.
 
     Args:
-        report: the report.
         least: leave out phases with a smaller share of the recorded time.
     """
     parts = []

@@ -35,10 +35,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
     """Return the tree as lines of at most ``width`` columns; none for one without rows.
 
     Args:
-        tree: the functions.
-        width: columns of a line.
         per: steps to divide times by; 0: show totals, as for a tree with time outside of steps.
-        phase: the phase of the run that the tree covers.
     """
     if not tree.rows:
         return []

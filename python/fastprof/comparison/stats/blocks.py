@@ -24,8 +24,6 @@ variance well (the interval is 3 % wider than with any number), effects slower t
 autocovariances show are inside a block, and the work does not grow with the number of steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ yardstick for the real one (Hall, "The Bootstrap and Edgeworth Expansion", 1992;
 and Kuensch, Annals of Statistics 24, 1996).  A draw needs one addition per block, not per step.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_left
@@ -51,12 +49,9 @@ def difference_of_means(
     """Return the difference of the means of two series.
 
     Args:
-        before, after: the values, in their original order.
         blocks: the blocks of each, at least as many as needed.
-        level: the interval's level, such as 0.95.
         seed: the same values and seed give the same result.
         margin: the difference that counts as none.
-        draws: the number of draws.
     """
     sides = [block_means(v, b.length) for v, b in zip((before, after), blocks, strict=True)]
     middles = [math.fsum(v) / len(v) for v in (before, after)]

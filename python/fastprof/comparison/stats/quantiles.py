@@ -7,8 +7,6 @@ any mean here.  Zou's and Donner's method of variance estimates recovery (Statis
 2008) combines two such intervals into the interval of a difference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ sides names any row at all is at most 1 - level.  Functions are many and explora
 Benjamini's and Hochberg's method: at most that share of the named ones is named wrongly.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Sequence
@@ -93,8 +91,6 @@ def effect_of_steps(
     """Return the change of a time per step between two runs.
 
     Args:
-        name, kind: the row's.
-        before, after: the steps.
         level: the interval's level.
         noise: the part of the time before that counts as no change.
         lost_ms: time per step that other programs may have taken, which counts as no change either.

@@ -9,8 +9,6 @@ slow steps at the beginning from counting as warm-up, which would favour one sid
 the series is left out; a run that has not settled by then does not settle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 

@@ -62,7 +62,6 @@ class Timeline:
     """Rows of a table in order of time, with fast search for any number of windows.
 
     Args:
-        starts: the start of each row.
         ns: the length of each row.  Of two rows with the same start, the enclosing one comes first;
             of two equal ones, the later one, which ended later.
     """
@@ -92,9 +91,6 @@ class Timeline:
         or with the end of the enclosing one, may then end after it, and speedscope takes the second
         of two steps for a part of the first.  The first is therefore a nanosecond shorter, far more
         than the error of such a sum.
-
-        Args:
-            tracks: the track of each row.
         """
         begins: dict[object, set[int]] = {}
         for row, start in zip(self._rows, self._starts, strict=True):

@@ -95,8 +95,6 @@ class Writer:
         """Write one window, counted from 0, or all if ``number`` is None.
 
         Args:
-            stream: the output.
-            number: the window's number.
             more: further events, as JSON, to write after fastprof's.
 
         Raises:

@@ -1,7 +1,5 @@
 """Rules about a step's time outside of its phases: in no section, or in one of the program's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.findings.draft import (

@@ -1,7 +1,5 @@
 """Rules about many calls of small operations: the cost of calling."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.findings.draft import (

@@ -1,7 +1,5 @@
 """The rule about CPUs: more threads are ready to run than there are CPUs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.findings.draft import (

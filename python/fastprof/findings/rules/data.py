@@ -1,7 +1,5 @@
 """Rules about how the training loop gets its batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fastprof.findings.draft import (

@@ -1,7 +1,5 @@
 """Rules about the load and the clocks of the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.findings.draft import (

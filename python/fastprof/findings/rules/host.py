@@ -1,7 +1,5 @@
 """Rules about the training thread's other work: logging, saving, collecting garbage, waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rules about kernels, batch size and communication."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from fastprof.findings.draft import (

@@ -1,7 +1,5 @@
 """Rules about the GPU's memory; their fixes save room, not time."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences

@@ -1,7 +1,5 @@
 """The rule about ranks: it needs the runs of all ranks, which ``fastprof merge`` reads."""
 
-from __future__ import annotations
-
 from fastprof.findings.draft import Abstain, Draft, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts

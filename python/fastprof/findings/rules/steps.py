@@ -1,7 +1,5 @@
 """Rules about a step as a whole and its phases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median

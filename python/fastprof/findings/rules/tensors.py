@@ -1,7 +1,5 @@
 """Rules about reading, copying, moving and scaling tensors."""
 
-from __future__ import annotations
-
 import re
 
 from fastprof.findings.draft import (

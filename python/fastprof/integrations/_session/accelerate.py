@@ -57,8 +57,6 @@ def time_prepared_loaders(
     class, because Python ignores one set on an object.
 
     Args:
-        patches: makes the replacements.
-        session: the run.
         kind_of: returns a loader's name (None: by number) and split.
         observer: its ``before_fetch(split)`` and ``after_pass(split)`` are called.
     """

@@ -47,7 +47,6 @@ class Session:
     step or phase is counted twice.
 
     Args:
-        options: the user's options, checked.
         defaults: values of options that the user has not given.
         trainer: the trainer of these hooks; the report's advice names its options.
         hooks: False: only the program ends steps.

@@ -103,8 +103,6 @@ class Loaders:
     """Times the batches of every DataLoader in the training thread.
 
     Args:
-        run: the run.
-        phases: receives every fetch.
         fail: called with a description of the failure and the exception; then timing stops.
     """
 

@@ -14,7 +14,6 @@ class Guarded:
     """Hooks that never raise, and their removal.
 
     Args:
-        phases: the phases that the hooks drive.
         fail: called with a description of the failure and the exception.
     """
 

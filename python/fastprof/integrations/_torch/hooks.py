@@ -33,10 +33,6 @@ class Hooks(Guarded):
     """All hooks on torch for one run.
 
     Args:
-        torch: the module.
-        phases: receives the events.
-        loaders: times the batches.
-        rows: receives every model.
         fail: called with a description of the failure and the exception.
     """
 

@@ -25,7 +25,6 @@ class TorchImport:
 
     Args:
         ready: called without arguments in the importing thread.
-        module: name of the module.
     """
 
     def __init__(self, ready: Callable[[], object], module: str = "torch") -> None:

@@ -39,7 +39,6 @@ class Phases:
     """The state of the training thread; every other thread is ignored.
 
     Args:
-        run: the run.
         steps: end a step after the optimizer's.
         graded: returns whether autograd records (``torch.is_grad_enabled``).
         optimizers: returns whether the program has made an optimizer of torch.

@@ -80,16 +80,7 @@ def page(
     data: dict[str, Any] | None = None,
     scripts: Sequence[str] = SHARED_SCRIPTS,
 ) -> str:
-    """Return a page.
-
-    Args:
-        title: the page's title.
-        content: the page's content.
-        summary: the text below the title.
-        chapters: links to the chapters.
-        data: the data of the scripts.
-        scripts: the scripts of the page.
-    """
+    """Return a page."""
     script = "(() => {\n" + "\n".join(_asset("js", name) for name in scripts) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (

@@ -20,8 +20,6 @@ def cells(chart: Chart, width: float, height: int) -> Iterator[Markup]:
 
     Args:
         chart: its lines are rows, the first at the top; NaN is unknown.
-        width: the picture's width, in places.
-        height: the picture's height.
     """
     column, row = width / len(chart.places), height / max(1, len(chart.lines))
     ways: dict[str, list[str]] = {}

@@ -23,7 +23,6 @@ def el(tag: str, *children: str | None, **attributes: object) -> Markup:
     """Return an element in ASCII.
 
     Args:
-        tag: its name.
         children: markup and text; None is skipped.
         attributes: ``class_`` is ``class``, ``aria_label`` is ``aria-label``; True gives an
             attribute without a value, None and False omit it.

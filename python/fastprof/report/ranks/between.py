@@ -6,8 +6,6 @@ steps of the others were longer than its own, and with that work it has more own
 them: otherwise all wait for another rank, and the work fits into this rank's wait for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
@@ -25,11 +23,7 @@ _WAITED = 0.5
 
 
 def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
-    """Return the work between steps with the longest wait of the others; None: they did not wait.
-
-    Args:
-        runs: the ranks of a job.
-    """
+    """Return the work between steps for which the others waited longest; None: they did not."""
     steps = [run.row.step_ms for run in runs if run.row.step_ms]
     phases = {phase for run in runs for phase in run.between}
     if len(runs) < 2 or not steps or not phases:

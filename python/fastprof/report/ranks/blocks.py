@@ -1,7 +1,5 @@
 """Turns the blocks of steps that a rank has published into a rank to judge."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -66,7 +64,6 @@ def window_starts(rank: HeardRank, size: int, end: int, seconds: float | None = 
     """Return the blocks of the last window before step ``end``, oldest first.
 
     Args:
-        rank: has the blocks.
         size: steps per block.
         end: later blocks are left out.
         seconds: length of the window; None: of a usual one.

@@ -1,7 +1,5 @@
 """Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks.model`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
@@ -9,7 +7,6 @@ from statistics import fmean
 from fastprof.report.ranks.between import pace_ms, work_between_steps
 from fastprof.report.ranks.heat import rank_heat
 from fastprof.report.ranks.judge import groups_in_step, out_of_step
-from fastprof.report.ranks.means import by_means
 from fastprof.report.ranks.model import (
     FunctionTotal,
     RankReport,
@@ -34,8 +31,6 @@ def rank_report(
     """Compare the ranks of one job.
 
     Args:
-        runs: one per rank.
-        functions: of all ranks.
         skipped: files that were left out, and why.
 
     Raises:
@@ -131,8 +126,10 @@ def _judge(
             f"Who is late is not known: fewer than {MIN_STEPS} steps were measured in {named(few)}."
         )
         return everyone, [Verdict(why_not=why)]
-    if any(run.steps is None for run in runs):
-        return everyone, [by_means(runs)]
+    unseen = [run.row.rank for run in runs if run.steps is None]
+    if unseen:
+        why = f"Who is late is not known: single steps were not recorded in {named(unseen)}."
+        return everyone, [Verdict(why_not=why)]
     paces = [pace_ms(run.row, between) for run in runs]
     apart = out_of_step([run.row.steps for run in runs], paces)
     if len(runs) - len(apart) < 2:

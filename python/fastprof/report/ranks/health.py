@@ -1,7 +1,5 @@
 """The health of a job's GPUs: figures per rank, and ranks whose GPU differs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 

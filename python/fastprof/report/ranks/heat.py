@@ -1,7 +1,5 @@
 """Heat map data: how late each rank is over the course of a job, in blocks of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

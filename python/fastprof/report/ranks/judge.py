@@ -102,7 +102,6 @@ def lateness(
 
     Args:
         owns: own work per rank; at least two.
-        step_ms: the usual time of a step.
         alarms: by chance, each test finds a late rank in one of this many jobs with equal ranks.
 
     Returns:
@@ -136,7 +135,6 @@ def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:
 
     Args:
         late: its own work minus the usual own work, in each of its steps.
-        step_ms: the usual time of a step.
         chance: the probability that a rank like the others is called late.
     """
     hangs = _hangs(late, step_ms)
@@ -376,7 +374,6 @@ def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list
     If a rank stands alone, all are one group: nothing shows who waits for whom.
 
     Args:
-        walls: mean step time per rank.
         apart: step times that differ by more than this share are not equal.
     """
     order = sorted(walls, key=lambda rank: walls[rank])

@@ -10,8 +10,6 @@ Time outside of all sections is own work.  Each of :data:`SIGNALS` defines waiti
 every signal that all ranks have is judged; see :mod:`fastprof.report.ranks.judge`.
 """
 
-from __future__ import annotations
-
 import html
 import os
 from collections.abc import Sequence

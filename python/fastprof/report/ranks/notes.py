@@ -1,13 +1,11 @@
-"""Notes of a rank report: missing ranks, and differences between ranks."""
-
-from __future__ import annotations
+"""Notes of a rank report: missing ranks, differences between ranks, the end of a job that hung."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
+from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural
 from fastprof.report.ranks.between import pace_ms
-from fastprof.report.ranks.end import end_text
 from fastprof.report.ranks.health import unlike_gpus
 from fastprof.report.ranks.model import RankRow, WorkBetweenSteps, named
 from fastprof.report.ranks.row import RankRun
@@ -17,6 +15,10 @@ _SKIPPED = 10
 _GROUPS = 4
 #: Step times of ranks that wait for each other are within this share of their mean.
 _IN_STEP = 0.05
+#: Shorter times outside of the steps are no hang: in ms, and in steps.
+_LEAST_MS = 1000.0
+_LEAST_STEPS = 5.0
+_NAMED = 3
 
 
 def rank_notes(
@@ -32,8 +34,6 @@ def rank_notes(
     """Return the notes.
 
     Args:
-        runs: the ranks.
-        missing: ranks without a file.
         signal: the definition of waiting; empty if own work is unknown.
         plain: own work leaves out waiting for a CPU.
         why_not: why no rank is late, if none is.
@@ -145,3 +145,35 @@ def _by_value(values: dict[int, str]) -> str:
     most = sorted(groups.items(), key=lambda item: -len(item[1]))
     text = "; ".join(f"{value} on {named(ranks)}" for value, ranks in most[:3])
     return text + (f"; {plural(len(most) - 3, 'more value')}" if len(most) > 3 else "")
+
+
+def end_text(runs: Sequence[RankRun]) -> str:
+    """Return which ranks worked outside of the steps while the others did not; '': none did.
+
+    A job that hangs and is ended leaves such files: the last step of no rank has ended, so no
+    step shows who hung.
+    """
+    times = [run.between["outside"].ms for run in runs if "outside" in run.between]
+    steps = [run.row.step_ms for run in runs if run.row.step_ms]
+    if len(runs) < 2 or len(times) < len(runs) or not steps:
+        return ""
+    busy = [(run, run.between["outside"].function) for run in runs]
+    found = [(run, function) for run, function in busy if function is not None]
+    if min(times) < max(_LEAST_MS, _LEAST_STEPS * max(steps)) or not found:
+        return ""
+    if len(found) > len(runs) // 2:
+        return ""
+    there = "; ".join(
+        f"rank {run.row.rank}{_host(run)} in {function.text}" for run, function in found[:_NAMED]
+    )
+    if len(found) > _NAMED:
+        there += f"; {plural(len(found) - _NAMED, 'more rank')} elsewhere"
+    return (
+        f"Outside of the steps (between epochs, after the last step) each rank spent "
+        f"{duration(min(times))} or more: {there}; the others in no function of the program. They "
+        "may have waited for it: a job that hung and was ended looks like this."
+    )
+
+
+def _host(run: RankRun) -> str:
+    return "" if run.row.host is None else f" ({ascii_name(run.row.host, 60)})"

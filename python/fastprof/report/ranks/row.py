@@ -359,9 +359,7 @@ def program_of(
 
     Args:
         parent, node_key, self_ns: columns of the tree; parents come first.
-        keys: descriptions of its keys.
         left_out: nodes whose self time counts for no function.
-        steps: number of steps.
     """
     # Most keys have no node in the steps.
     kinds = {key: _kind(keys[key]) for key in set(node_key)}

@@ -23,7 +23,7 @@ from fastprof.report.ranks.row import RankRun
 #: Ranks that are late by at least this share of the latest rank's delay are named beside it.
 ALSO_LATE = 0.5
 #: A test that cannot detect a delay of this share of the step does not clear the ranks.
-BLIND = 0.1
+_BLIND = 0.1
 #: Being last in turns is reported from this share of the step on.
 _TURNS = 0.1
 #: Signals for which work in C++ in backward looks like waiting.
@@ -224,7 +224,7 @@ def _nobody(
     verdict.why_not = why_blind(runs)
     if verdict.why_not:
         return
-    seen = [test for test in tests if test.seen_from_ms <= BLIND * step_ms]
+    seen = [test for test in tests if test.seen_from_ms <= _BLIND * step_ms]
     if not seen:
         seen_from = min(test.seen_from_ms for test in tests)
         verdict.why_not = (
@@ -237,7 +237,10 @@ def _nobody(
     verdict.seen_from_ms = max(test.seen_from_ms for test in seen)
     late = seen[-1].late
     latest = max(range(len(runs)), key=lambda i: late[i].late_ms)
-    verdict.why_not = nobody_late(runs[latest].row.rank, late[latest].late_ms)
+    verdict.why_not = (
+        f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
+        f"{duration(max(late[latest].late_ms, 0.0))} per step above the others' median."
+    )
     if len(seen) < len(tests):
         verdict.why_not += (
             " Waiting for a CPU is left out: it differs so much from step to step that a "
@@ -249,14 +252,6 @@ def _nobody(
             f" The last rank of each step is {duration(tests[-1].spread_ms)} later than the others "
             "in the mean, but it is not always the same one."
         )
-
-
-def nobody_late(rank: int, late_ms: float) -> str:
-    """Return the sentence that no rank is late, the latest being ``rank``."""
-    return (
-        f"No rank is late: the most own work, that of rank {rank}, is "
-        f"{duration(max(late_ms, 0.0))} per step above the others' median."
-    )
 
 
 def worth(one: Lateness) -> float:
@@ -276,9 +271,7 @@ def straggler_of(
     """Return the details of a late rank's delay.
 
     Args:
-        runs: the ranks.
         test: the test that found it.
-        step_ms: the usual time of a step.
         at: its index in ``runs``; None: the latest.
         since: the times are of later steps only, if there are a few.
     """
@@ -311,7 +304,7 @@ def straggler_of(
         )
     )
     if signal == "gpu" and (section[0] is None):
-        section = gpu_section([r.row for r in runs], latest, others, late_ms)
+        section = _gpu_section([r.row for r in runs], latest, others, late_ms)
     row = run.row
     waiting = [_cpu_wait(r, first, last) for r in runs]
     without_cpu = median([waiting[i] for i in others])
@@ -359,7 +352,7 @@ def _mean_of(own: Series, first: int, last: int) -> float:
     return fmean(kept) if kept else 0.0
 
 
-def gpu_section(
+def _gpu_section(
     rows: Sequence[RankRow], latest: int, others: Sequence[int], late_ms: float
 ) -> tuple[str | None, float | None, float | None]:
     here = rows[latest].gpu_compute_ms

@@ -32,10 +32,8 @@ class GpuLayer:
     """Starts and stops the recorder's GPU collection.
 
     Args:
-        recorder: the recorder that collects.
         wanted: ``"auto"``: start once the program uses CUDA; True: start now, initialising CUDA if
             needed; False: never.
-        faults: receives failures.
     """
 
     def __init__(self, recorder: Recorder, wanted: bool | Literal["auto"], faults: Faults) -> None:

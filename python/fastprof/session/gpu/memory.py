@@ -107,7 +107,6 @@ class MemorySampler:
     """Samples the memory of one device, the current one at the first sample, for one run.
 
     Args:
-        mode: see :class:`~fastprof.Profiler`.
         every: with ``"auto"``: steps between samples.
         faults: receives failures; after one there are no more samples.
         clock: returns seconds, for the limit on the cost of ``"auto"``.

@@ -24,6 +24,8 @@ MAX_ROWS = 500_000
 _MANY = 64
 
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
+#: The columns after these are about phases of the run, which workers do not have.
+_NO_PHASES: dict[str, Any] = {"phase": [], "idle_ns": []}
 _ROOT = Key("root", "", 0, "(root)", "(root)")
 
 
@@ -32,9 +34,6 @@ class WorkerProfiles:
 
     Args:
         on: False: nothing is recorded.
-        backend: how function calls are observed, as in :class:`~fastprof.Profiler`.
-        max_depth: calling depth kept.
-        faults: receives failures.
     """
 
     def __init__(self, on: bool, backend: str, max_depth: int, faults: Faults) -> None:
@@ -188,9 +187,13 @@ class MergedTree:
         keys = with_forms(file.keys, value)
         known = Known()
         learn_keys(known, keys)
-        # The columns after these belong to phases of the run, which workers do not have.
         trees = [
-            read(NodeTable, dict(zip(_COLUMNS, columns, strict=False)), "worker.threads", known)
+            read(
+                NodeTable,
+                _NO_PHASES | dict(zip(_COLUMNS, columns, strict=False)),
+                "worker.threads",
+                known,
+            )
             for _ident, _ended, columns in value["threads"]
         ]
         load = LoadTime(file.worker, *file.fetches)

@@ -36,8 +36,6 @@ class WorkerInit:
         original: the loader's ``worker_init_fn``, or None.
         folder: the folder for the worker's file; only its owner may write there.
         tag: the loader's number.
-        backend: how function calls are observed, as in :class:`~fastprof.Profiler`.
-        max_depth: calling depth kept.
     """
 
     def __init__(

@@ -48,8 +48,6 @@ class Watches:
 
     Args:
         run: the run; watches count only while ``run.counting``.
-        faults: receives failures.
-        profiles: records the functions of workers.
     """
 
     def __init__(self, run: RunState, faults: Faults, profiles: WorkerProfiles) -> None:

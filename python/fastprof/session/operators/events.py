@@ -25,11 +25,7 @@ _KERNELS = ("CUDA", "PrivateUse1", "XPU")
 
 
 class WindowEvents:
-    """The events of one finished profile.
-
-    Args:
-        profile: a ``torch.profiler.profile`` that was stopped.
-    """
+    """The events of one finished profile."""
 
     def __init__(self, profile: Any) -> None:
         self._profile = profile

@@ -11,7 +11,6 @@ class FunctionHook:
     """Interface of the recorder: function recording off for a moment, or for a window.
 
     Args:
-        recorder: the run's recorder.
         schedule: steps with recorded functions; None: all.
         recording: whether functions are recorded at all.
     """

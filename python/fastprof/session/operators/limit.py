@@ -24,7 +24,6 @@ class EventLimit:
 
     Args:
         most: the limit of a window's events; 0: no limit.
-        clock: returns ns.
     """
 
     def __init__(self, most: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:

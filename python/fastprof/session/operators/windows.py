@@ -35,8 +35,6 @@ class OperatorWindows:
     Args:
         options: what to record; None: nothing.
         faults: receives failures; after one there are no more windows.
-        hook: the recorder's function hook.
-        rank: this process's rank.
     """
 
     def __init__(

@@ -73,7 +73,6 @@ class TraceWindows:
     Args:
         options: None: there is no trace.
         schedule: None: the whole run is one window.
-        recorder: the recorder of the windows.
     """
 
     def __init__(

@@ -22,9 +22,6 @@ class LightImports:
 
     Modules have their rows, with the time of their callees.  In the body of one of the program's
     modules calls are recorded as usual.
-
-    Args:
-        recorder: the run's recorder.
     """
 
     def __init__(self, recorder: Any) -> None:

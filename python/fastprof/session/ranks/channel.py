@@ -1,7 +1,5 @@
 """The interface through which ranks exchange values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

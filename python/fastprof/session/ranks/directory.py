@@ -1,7 +1,5 @@
 """A channel in a directory that all ranks can write to: one small file per key."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -16,9 +14,6 @@ _OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0
 
 class DirectoryChannel:
     """Keeps each value in a file; see :class:`~fastprof.session.ranks.channel.Channel`.
-
-    Args:
-        path: the directory of one job; made if it does not exist.
 
     Raises:
         OSError: it cannot be made.
@@ -91,7 +86,6 @@ def read_value(path: str, folder: int | None = None) -> bytes | None:
     """Return the content of a file; None: it is missing or not a file; empty: it is too long.
 
     Args:
-        path: the file.
         folder: an open directory to which ``path`` is relative.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -1,7 +1,5 @@
 """Finds the channel through which the ranks of a job exchange values."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 
@@ -25,7 +23,6 @@ def job_mark(world_size: int, env: Mapping[str, str] | None = None) -> str:
     value comes.  torchrun's count of restarts differs between machines of a job.
 
     Args:
-        world_size: number of its processes.
         env: the environment of one of them; None: of this process.
     """
     return short_hash(f"{find_live_job(env)} {world_size}")

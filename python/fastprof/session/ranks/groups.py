@@ -28,7 +28,6 @@ class Groups:
     """Reads and publishes groups, for a leader and for rank 0.
 
     Args:
-        channel: where the ranks meet.
         job, rank, world_size: as in :class:`~fastprof.report.ranks.live.window.RankWindow`.
     """
 

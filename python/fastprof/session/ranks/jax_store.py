@@ -5,8 +5,6 @@ waits for an answer in C++, without the GIL and without a time limit.  If the se
 answer, jax ends the process after the timeout of its heartbeat.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,9 +22,6 @@ class JaxChannel:
     """Keeps values in jax's service; see :class:`~fastprof.session.ranks.channel.Channel`.
 
     A restarted job has another service, so it holds no keys of earlier starts.
-
-    Args:
-        job: the mark of this job.
 
     Raises:
         RuntimeError: the client of this release of jax cannot overwrite keys.

@@ -93,14 +93,7 @@ class _Ending:
 
 
 class LiveRanks:
-    """A rank among the others of its job.
-
-    Args:
-        recorder: the recorder of the training thread.
-        identity: which rank this is.
-        mode: the option ``ranks`` of :class:`~fastprof.Profiler`.
-        faults: receives failures.
-    """
+    """A rank among the others of its job."""
 
     def __init__(
         self, recorder: Recorder, identity: Identity, mode: bool | str, faults: Faults
@@ -367,9 +360,7 @@ class _Talk:
         """Publish that this rank has ended; rank 0 first reads the last windows of the others.
 
         Args:
-            last: the last window of this rank.
             until: when rank 0 stops waiting for the others; None: it does not ask them.
-            tell: receives the state of all ranks.
         """
         is_last = False
         with suppress(Exception):  # the store is already gone

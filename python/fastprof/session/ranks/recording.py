@@ -60,7 +60,6 @@ class Recording:
     """Makes the windows of one rank, one after the other.
 
     Args:
-        recorder: the recorder of the training thread.
         job, rank, world_size, host: as in :class:`~fastprof.report.ranks.live.window.RankWindow`.
     """
 

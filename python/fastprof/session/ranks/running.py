@@ -1,7 +1,5 @@
 """Finds the jobs whose ranks run on this machine by the environments of processes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,9 +19,6 @@ def running_jobs(proc: str = "/proc") -> list[Mapping[str, str]]:
 
     These are jobs of this user with more than one rank, whose launcher set their variables before
     the processes began.  Without a /proc file system the list is empty.
-
-    Args:
-        proc: where the kernel shows its processes.
     """
     found: dict[str, tuple[int, Mapping[str, str]]] = {}
     with suppress(OSError):

@@ -4,8 +4,6 @@ It is one more client of that store, with a separate connection: it opens no por
 no process group and calls no collective.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

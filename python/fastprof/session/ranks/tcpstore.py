@@ -10,8 +10,6 @@ hands each request to the kernel as a whole.  It has one pending request at a ti
 that answers after the connection was closed then writes to it once, which raises no SIGPIPE.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
@@ -41,9 +39,6 @@ class StoreClient:
 
     Every method raises OSError if the store is gone or does not answer in time, and
     :class:`NotAStoreError` if it answers something else.  After that the client cannot be used.
-
-    Args:
-        address: host and port.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:

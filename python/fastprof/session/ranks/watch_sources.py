@@ -98,7 +98,6 @@ class Store:
     """The store of one job of torch.distributed.
 
     Args:
-        env: the environment of one of them.
         world: number of ranks; None: that of the environment.
         mark: the mark of the job; None: by the environment, and a newer job is followed.
 
@@ -168,9 +167,6 @@ class Store:
 
 def source_of(env: Mapping[str, str]) -> Source:
     """Return the source of a job's windows.
-
-    Args:
-        env: the environment of one of them.
 
     Raises:
         OSError, ValueError: it cannot be read.

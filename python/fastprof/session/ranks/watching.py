@@ -1,7 +1,5 @@
 """Watches the ranks of a running job from outside."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 
@@ -17,9 +15,6 @@ _LONGEST = 400
 
 class Watch:
     """Judges the windows of one job's ranks, as their rank 0 does; writes nothing.
-
-    Args:
-        source: where to read the windows.
 
     Raises:
         ValueError: no rank has published anything there.

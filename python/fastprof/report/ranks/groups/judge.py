@@ -5,8 +5,6 @@ ranks' means in a window.  A rank is late if its own blocks of steps show it, an
 above the median that chance would not put any of so many equal ranks there.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace

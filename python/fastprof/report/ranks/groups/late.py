@@ -4,8 +4,6 @@ The judge knows all ranks as histograms, and single ranks only if a group has th
 :mod:`fastprof.report.ranks.groups.judge` compares these with all.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ merged along any tree.  As with windows, the result of :func:`decode_group` is c
 wherever the bytes come from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -142,8 +140,6 @@ def group_of(
     """Return the group of ``ranks``.
 
     Args:
-        job, world_size: of the job.
-        ranks: by number.
         now: on the clock of their arrival times.
         silent_s: a rank that was not heard for this long is silent.
         patience_s: a rank that has ended no step for this long is quiet.

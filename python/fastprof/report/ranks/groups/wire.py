@@ -3,8 +3,6 @@
 As with windows, the result of :func:`decode_group` is consistent, wherever the bytes come from.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

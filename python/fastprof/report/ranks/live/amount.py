@@ -1,7 +1,5 @@
 """Measures how late ranks are in their last blocks, since when, and in which functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, median_low
 

@@ -4,8 +4,6 @@ A checkpoint is written in few of the windows, so one window may be chance: the 
 after two in a row.  Rank 0 first asks the rank for the function that takes the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The result of one comparison of ranks while the job runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Tells which ranks hang or are silent, as far as the last windows of the ranks show it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

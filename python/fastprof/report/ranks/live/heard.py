@@ -1,7 +1,5 @@
 """Collects the windows of each rank while the job runs; finds silent and standing ranks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from statistics import median

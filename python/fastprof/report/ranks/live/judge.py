@@ -7,8 +7,6 @@ row that chance produces once in 2,000; it ends after two in a row without the d
 judge reports a verdict once: when it begins, changes or ends.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

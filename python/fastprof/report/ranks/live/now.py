@@ -1,7 +1,5 @@
 """The state of a job's ranks at one moment, from the last window of each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, median

@@ -1,7 +1,5 @@
 """Selects single stalls of ranks to report while the job runs, each once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from fastprof.report.ranks.live.text import once_text

@@ -1,7 +1,5 @@
 """The sentences about ranks while the job runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name

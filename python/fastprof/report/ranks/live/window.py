@@ -6,8 +6,6 @@ who can write to the store or folder may write anything there: :func:`decode` re
 consistent windows only and raises ValueError otherwise.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -328,7 +326,6 @@ def means(columns: Sequence[Sequence[int]], numbers: Sequence[int], size: int) -
     """Return the mean of columns of ns per block of steps, in microseconds.
 
     Args:
-        columns: ns per step.
         numbers: numbers of the steps, ascending.
         size: steps per block.
     """

@@ -4,8 +4,6 @@ Anybody who can write to the store or folder may write anything there.  So a rea
 data that is too long, not JSON or of another version, and each value of a wrong type or range.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +38,6 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
     """Return the value that :func:`pack` packed.
 
     Args:
-        data: the bytes.
-        max_bytes: longest accepted data.
-        max_text: most characters of JSON.
         version: the required value of ``v``.
 
     Raises:
