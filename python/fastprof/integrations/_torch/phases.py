@@ -248,10 +248,9 @@ class Phases:
         except Exception:  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
-            names = ("", "_size", "_all", "_share")
-            self.run.facts.update(
-                (f"torch_untrained{name}", each) for name, each in zip(names, found, strict=True)
-            )
+            facts = self.run.facts
+            facts["torch_untrained"], facts["torch_untrained_size"] = found[:2]
+            facts["torch_untrained_all"], facts["torch_untrained_share"] = found[2:]
             if not self.models.knows_optimizers:
                 self.run.facts["torch_untrained_of"] = "optimizers that stepped"
 
