@@ -17,7 +17,11 @@ _least = [float("inf")]
 
 def sample() -> float:
     """Return the least time of some readings, in ns; remember it if none was shorter."""
-    found = min(_timed() for _ in range(_TIMES)) / _READS
+    # No generator: 3.13.0 crashes if there is no memory for its frame.
+    found = _timed()
+    for _ in range(_TIMES - 1):
+        found = min(found, _timed())
+    found /= _READS
     _least[0] = min(_least[0], found)
     return found
 
@@ -27,7 +31,7 @@ def is_disturbed(read_ns: float) -> bool:
     return read_ns > _DISTURBED * _least[0]
 
 
-def _timed() -> int:
+def _timed() -> float:
     began = perf_counter_ns()
     for _ in range(_READS):
         perf_counter_ns()
