@@ -290,7 +290,7 @@ def test_s1_22_a_throttled_gpu_is_found(reason_, percent, steps, severity):
     assert "gpu-throttled" not in noted(made)
     if rule:
         assert rule.value == percent
-        assert rule.source.startswith("fastprof: ")
+        assert rule.source.startswith("chosen by fastprof: ")
         assert (
             rule.title == f"GPU 1 is throttled by heat or hardware in {percent:#.3g} % of the time"
         )

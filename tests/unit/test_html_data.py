@@ -20,7 +20,7 @@ from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
 from fastprof.render.html.functions import function_columns
 from fastprof.render.html.limits import LIMITS, PageLimits
-from fastprof.render.html.markup import safe_json
+from fastprof.render.html.markup import prose, safe_json
 from fastprof.render.html.run_phases import PhaseView
 from fastprof.render.html.sources import Sources
 from fastprof.render.html.steps import step_charts
@@ -534,3 +534,15 @@ def test_the_page_has_the_source_of_what_was_just_recorded(code):
     part = data_of(text_of(made))["functions"]
     assert part["phases"][0]["source"] == [[0, 0]]
     assert part["sources"][0][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "markup"),
+    [
+        ("run `a < b` first", "run <code>a &lt; b</code> first"),
+        ("a lone ` stays", "a lone ` stays"),
+        ("no code", "no code"),
+    ],
+)
+def test_code_in_a_sentence_is_marked(text, markup):
+    assert prose(text) == markup

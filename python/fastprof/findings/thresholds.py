@@ -79,7 +79,7 @@ class Usual:
 
 
 _MERGED = "fastprof's table of limits"
-_OWN = "fastprof"
+_OWN = "chosen by fastprof"
 
 _ALL = {
     "data-share": Limit(
@@ -140,7 +140,7 @@ _ALL = {
     # Work that trains nothing and could run elsewhere: the limit for transfers.
     "overhead-share": Limit(
         "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
-        f"{_OWN}: the limit for transfers",
+        f"{_OWN}: the same as for transfers",
     ),
     "copy-share": Limit(
         "share of copies and conversions", "%", None, 0.10, 0.20,
@@ -152,11 +152,11 @@ _ALL = {
     ),
     "call-overhead": Limit(
         "share of forward that is the cost of calls", "%", None, 0.50, None,
-        f"{_OWN}: the limit for small kernels",
+        f"{_OWN}: the same as for small kernels",
     ),
     "scaler-share": Limit(
         "share of gradient scaling", "%", None, 0.10, None,
-        f"{_OWN}: Accelerate's profiling guide asks for `dominates`",
+        f"{_OWN}: Accelerate's profiling guide warns if it dominates",
     ),
     "attention-share": Limit(
         "bmm's share of operators", "%", None, 0.20, None,
@@ -164,7 +164,7 @@ _ALL = {
     ),
     "unaccounted-share": Limit(
         "share of the step in no phase", "%", None, 0.25, None,
-        f"{_OWN}: a quarter; TraceML draws lines at 10 and 20 % for what is no phase",
+        f"{_OWN}: a quarter (TraceML: 10 and 20 % for time in no phase)",
     ),
     "untrained-share": Limit(
         "share of the parameters with gradients that no optimizer has", "%", None, 0.10, None,
@@ -172,11 +172,11 @@ _ALL = {
     ),
     "validation-share": Limit(
         "validation's share of the steps and itself", "%", None, 0.30, None,
-        f"{_OWN}: the highest limit for loading data",
+        f"{_OWN}: the same as the critical one for loading data",
     ),
     "launch-share": Limit(
         "share of launching kernels", "%", None, 0.10, 0.20,
-        f"{_OWN}: TraceML's 10 and 20 % for what is no phase",
+        f"{_OWN}: TraceML's 10 and 20 % for time in no phase",
     ),
     "imbalance": Limit(
         "work of the busiest rank over the mean", "%", None, 0.10, 0.20,

@@ -15,7 +15,7 @@ _MIB = 1 << 20
 _RISING, _GROWN, _LEAK_SAMPLES = 0.8, 128 * _MIB, 10
 #: Calls of cudaFree per step, or falls of reserved memory per sample; a steady run has none.
 _FREES, _FALLS = 1.0, 0.2
-_ORIGIN = "fastprof: a steady run allocates nothing new from step to step"
+_ORIGIN = "chosen by fastprof: a steady run allocates nothing new from step to step"
 
 
 def _memory(facts: Facts) -> MemoryReport:

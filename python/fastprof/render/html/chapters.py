@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from fastprof.names import printable_name
 from fastprof.render.html import tables
 from fastprof.render.html.charts import colours, figure, swatch
-from fastprof.render.html.markup import Markup, bullets, el, facts, joined, table
+from fastprof.render.html.markup import Markup, bullets, el, facts, joined, prose, table
 from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding, subject
@@ -65,7 +65,7 @@ def tiles(report: Report) -> Markup:
     rows = [("recorded", duration(report.wall_ms), "wall time")]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {with_percent(steps.cv)}"
-        rows.append(("steps", str(steps.measured), f"{steps.count - steps.measured} more skipped"))
+        rows.append(("steps", str(steps.measured), f"measured, of {steps.count}"))
         rows.append(("step", duration(steps.mean_ms), spread))
     if gpu is not None and gpu.status == "on":
         share = None if memory is None else memory.share
@@ -102,20 +102,16 @@ def _finding(finding: Finding) -> Markup:
     severity = finding.severity if finding.severity in _SEVERITIES else "note"
     value = f"{number(finding.value)} {tables.name(finding.unit)}"
     limit = tables.name(finding.threshold)
-    source = f"Rule {finding.rule}. Threshold from: {tables.name(finding.source)}"
+    source = f"Rule {finding.rule}. Threshold: {tables.name(finding.source)}"
+    found = [("measured", value), ("threshold", limit)]
+    if finding.saving:
+        found.append(("estimated saving", finding.saving))
     return el(
         "article",
         el(
             "h3", el("span", _SEVERITIES[severity], class_="badge"), " ", tables.name(finding.title)
         ),
-        facts(
-            [
-                ("measured", value),
-                ("threshold", limit),
-                ("estimated saving", finding.saving or "n/a"),
-            ],
-            class_="facts",
-        ),
+        facts(found, class_="facts"),
         *_sentences("Evidence", finding.evidence),
         *_sentences("What to do", finding.fix),
         el("p", source, class_="minor"),
@@ -124,7 +120,7 @@ def _finding(finding: Finding) -> Markup:
 
 
 def _sentences(title: str, rows: Sequence[str]) -> list[Markup | None]:
-    return [el("h4", title), bullets([tables.name(row) for row in rows])] if rows else []
+    return [el("h4", title), bullets([prose(tables.name(row)) for row in rows])] if rows else []
 
 
 # ---- steps ----
@@ -238,5 +234,5 @@ def _about(report: Report) -> list[Markup]:
         if value is not None and key not in _IN_NOTES and not key.endswith("_ns")
     ]
     pairs = el("div", el("h3", "Configuration"), facts(meta, class_="pairs"), class_="part")
-    said = bullets([printable_name(text) for text in notes if text], class_="part notes")
+    said = bullets([prose(printable_name(text)) for text in notes if text], class_="part notes")
     return [said, pairs] if said is not None else [pairs]

@@ -44,6 +44,14 @@ def escaped(value: object) -> str:
     return text if text.isascii() else text.encode("ascii", "xmlcharrefreplace").decode()
 
 
+def prose(text: str) -> Markup:
+    """Return a sentence whose parts between backticks, which are code, become code elements."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # A backtick of a name: it has no partner.
+        return joined([text])
+    return joined(el("code", part) if i % 2 else part for i, part in enumerate(parts))
+
+
 def safe_json(value: object) -> str:
     """Return ASCII JSON that is also safe inside a script element."""
     return compact_json(value).translate(_MARKUP)
