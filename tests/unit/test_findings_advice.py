@@ -726,6 +726,15 @@ def test_what_the_hook_costs_between_the_phases_is_fastprof_s() -> None:
     assert rows["(unaccounted)"] == pytest.approx(20)
 
 
+def test_fastprof_s_code_is_nothing_that_the_loop_calls() -> None:
+    """Under `python -X dev` it takes longer than what the report knows and subtracts."""
+    own = calls(py("(fastprof)", 0, "~"), 55, 30)
+    rule = found(outside(60, own))["unaccounted"]
+    assert "(fastprof)" not in text(rule)
+    assert rule.fix == ("Look at the loop's own code in train (train.py:20).",)
+    assert "train (train.py:20) takes 5.00 ms per step." in text(rule)
+
+
 def beside(ms: float, *nodes: Node, name: str = "augment") -> Snapshot:
     """Return a run with a section of the program between data and forward."""
     rest = 100 - ms

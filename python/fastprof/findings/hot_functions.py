@@ -48,13 +48,15 @@ def hottest(
     *,
     libraries: bool = True,
 ) -> Hot | None:
-    """Return the program's function with most of the chosen nodes' time.
+    """Return the program's function with most of the chosen nodes' time, fastprof's left out.
 
     Args:
         chosen: per node, whether its time counts.
         libraries: name a library's function if none of the program's has a large part; else name
             none.
     """
+    own = [is_own(key) for key in keys]
+    chosen = [here and not own[key] for here, key in zip(chosen, nodes.key, strict=True)]
     theirs = [
         key.kind == "python" and _NAMELESS.search(key.name) is None and not is_library(key)
         for key in keys
@@ -64,7 +66,7 @@ def hottest(
         return found
     if not libraries:
         return None
-    python = [key.kind == "python" and not is_own(key) for key in keys]
+    python = [key.kind == "python" and not ours for key, ours in zip(keys, own, strict=True)]
     return _hottest(nodes, self_ns, keys, chosen, python) or found
 
 

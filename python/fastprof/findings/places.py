@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastprof.findings.function_groups import GROUPS, PHASES
 from fastprof.findings.group_times import imports
 from fastprof.report.flat import top_sections
-from fastprof.report.origin import package_of
+from fastprof.report.origin import is_own, package_of
 from fastprof.snapshot import Key, NodeTable
 
 #: Sections that have a rule.
@@ -15,7 +15,8 @@ KNOWN = frozenset().union(*PHASES.values())
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """``chosen``: per node, whether it is in no section, imports nothing and waits for no rank.
+    """``chosen``: per node, whether it is in no section, imports nothing, waits for no rank and is
+    not fastprof's.
 
     ``left_out``: the part of the time in no section that imports and such waits take. ``loops``:
     keys of the functions around the requested sections.
@@ -60,7 +61,11 @@ def outside(
                 around.add(above)
                 above = nodes.parent[above]
     loops = frozenset(nodes.key[i] for i in around)
-    chosen = [a and not b for a, b in zip(free, left_out, strict=True)]
+    ours = [is_own(key) for key in keys]
+    chosen = [
+        here and not out and not ours[key]
+        for here, out, key in zip(free, left_out, nodes.key, strict=True)
+    ]
     return Outside(chosen, spent / total if total > 0 else 0.0, loops)
 
 
