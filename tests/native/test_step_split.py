@@ -636,22 +636,27 @@ def test_a_collection_in_which_the_recording_ends_is_over_for_the_next_one():
 
 
 def test_steps_of_a_few_us_ask_the_operating_system_seldom(backend):
-    with Steps(backend, functions=False) as run:
-        for _ in range(2000):
-            with profile_section("data"):
-                pass
+    beyond_ns = []
+    for _ in range(3):
+        with Steps(backend, functions=False) as run:
+            for _ in range(2000):
+                with profile_section("data"):
+                    pass
+                run.step()
+            burn(0.05)
             run.step()
-        burn(0.05)
-        run.step()
-    spent_on = run.recorder.export()["steps"]["spent"]
-    # There are three readings per step; some are real on any machine, and nearly all are if a
-    # section takes 20 us.
-    assert 0 < spent_on["cpu_reckoned"] < 6003
-    assert spent_on["cpu_steps"] == 2001
-    # Estimates are corrected: CPU time and wall time agree.
-    steps = run.snapshot().steps
-    assert 50 * MS * NEARLY <= spent_on["cpu_ns"] <= steps.sum_ns * 1.001 + 40_000
-    assert min(steps.series.cpu_ns) >= 0
+        spent_on = run.recorder.export()["steps"]["spent"]
+        # There are three readings per step; some are real on any machine, and nearly all are if a
+        # section takes 20 us.
+        assert 0 < spent_on["cpu_reckoned"] < 6003
+        assert spent_on["cpu_steps"] == 2001
+        steps = run.snapshot().steps
+        assert 50 * MS * NEARLY <= spent_on["cpu_ns"]
+        assert min(steps.series.cpu_ns) >= 0
+        beyond_ns.append(spent_on["cpu_ns"] - steps.sum_ns * 1.001)
+    # Estimates are corrected: CPU time and wall time agree.  What a hypervisor takes between the
+    # readings of the two clocks counts as CPU time: that may happen once.
+    assert min(beyond_ns) <= 40_000
 
 
 def test_the_cpu_time_of_a_short_sleep_is_wrong_by_20_us_at_most(backend):
