@@ -651,7 +651,7 @@ def test_steps_of_a_few_us_ask_the_operating_system_seldom(backend):
         assert 0 < spent_on["cpu_reckoned"] < 6003
         assert spent_on["cpu_steps"] == 2001
         steps = run.snapshot().steps
-        assert 50 * MS * NEARLY <= spent_on["cpu_ns"]
+        assert spent_on["cpu_ns"] >= 50 * MS * NEARLY
         assert min(steps.series.cpu_ns) >= 0
         beyond_ns.append(spent_on["cpu_ns"] - steps.sum_ns * 1.001)
     # Estimates are corrected: CPU time and wall time agree.  What a hypervisor takes between the

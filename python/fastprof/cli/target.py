@@ -103,7 +103,7 @@ def prepare(args: Sequence[str], *, as_module: bool) -> Target:
 
     Raises:
         TargetError: it does not exist or cannot be read.
-        SyntaxError: it is not a Python program.
+        SystemExit: it is not a Python program, and its SyntaxError was printed.
     """
     return _module(args) if as_module else _script(args)
 
@@ -118,7 +118,12 @@ def _script(args: Sequence[str]) -> Target:
         reason = error.strerror if isinstance(error, OSError) else error
         raise TargetError(f"can't open file {path!a}: {reason}") from None
     # cProfile's tables have the name as given.
-    code = compile(source, path, "exec", dont_inherit=True)
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        # Without a traceback, like python's.
+        sys.excepthook(type(error), error.with_traceback(None), None)
+        raise SystemExit(1) from None
     absolute = os.path.abspath(path)
     sys.argv[:] = args
     if not getattr(sys.flags, "safe_path", False):
