@@ -291,6 +291,16 @@ def test_f40_a_full_disk_behind_standard_output_does_not_deny_the_files(tmp_path
     assert (tmp_path / "fastprof_out/latest/train_profile.fprof").exists()
 
 
+def test_a_program_that_closes_standard_output_has_its_files(tmp_path: Path) -> None:
+    """`python -m json.tool` closes it."""
+    (tmp_path / "closes.py").write_text("import sys\nprint(5)\nsys.stdout.close()\n")
+    result = fastprof_run("closes.py", cwd=tmp_path).check()
+    assert result.stdout == "5\n"
+    assert "written, but not shown: cannot write to standard output: the program has closed it" in (
+        result.stderr
+    )
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_the_collector_rests_while_the_profile_is_written(

@@ -72,6 +72,8 @@ def standard_output() -> Iterator[TextIO]:
             earlier output can be written, the stream stays.
     """
     stream = sys.stdout
+    if stream.closed:
+        raise OSError(_LOST.format("the program has closed it"))
     stream.flush()
     try:
         with any_text(stream):
