@@ -523,6 +523,12 @@ def test_a_module_without_an_optimizer_is_one_setting_in_words():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("field", ["ended_by", "torch_gpus"])
+def test_a_setting_has_a_name_in_words(field):
+    (setting,) = pair_of(run([10.0] * N, meta={field: "X"}), run([10.0] * N, meta={})).settings
+    assert "_" not in setting.name
+
+
 def test_a_change_stands_in_the_cell_of_its_figure(slower):
     """A column "change" of its own may land in another table than its figure."""
     text = to_text(slower, 80)

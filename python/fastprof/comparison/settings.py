@@ -25,6 +25,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "cpu_limit": ("CPU limit of the container", ""),
     "torch_threads": ("PyTorch's threads", ""),
     "torch_anomaly_mode": ("PyTorch's anomaly detection", "it makes forward and backward longer"),
+    "torch_gpus": ("GPUs of another maker", _OTHER_TIMES),
     "torch_untrained": ("gradients that no optimizer uses", ""),
     "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
     "clock": ("clock", ""),
@@ -36,6 +37,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "torch": ("PyTorch", ""),
     "framework": ("framework", ""),
     "command": ("command line", ""),
+    "ended_by": ("ended by", ""),
 }
 _NEVER = frozenset(
     {
