@@ -906,8 +906,28 @@ while not os.path.exists(os.path.join(folder, "window-0")):
     assert not list(tmp_path.iterdir())
 
 
+#: The program ends well although it caught an exit.
+CAUGHT = """
+try:
+    sys.exit(3)
+except SystemExit:
+    pass
+"""
+
+
 @pytest.mark.parametrize(
-    ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('why')", 1)]
+    ("end", "status"),
+    [
+        ("sys.exit(0)", 0),
+        ("raise SystemExit(None)", 0),
+        (CAUGHT, 0),
+        ("sys.exit(3)", 3),
+        ("sys.exit('why')", 1),
+        ("raise SystemExit(3)", 3),
+        ("from sys import exit; exit(3)", 3),
+        ("class Mine(SystemExit): pass\nraise Mine(3)", 3),
+        ("1 / 0", 1),
+    ],
 )
 def test_a_program_that_ends_with_a_status_does_not_wait_for_the_other_ranks(tmp_path, end, status):
     result = run_child(
