@@ -40,10 +40,9 @@ dies(PyObject *self)
     ends.dealloc(self);
 }
 
-#if PY_VERSION_HEX < 0x030C0000
+#if FP_LAZY_EXCEPTIONS
 
-/* Until 3.11 sys.exit makes no SystemExit: it leaves that to whoever catches
- * it, and the interpreter does without. */
+/* The interpreter does not need the object of sys.exit's exception. */
 typedef PyObject *(*exit_function)(PyObject *, PyObject *const *, Py_ssize_t);
 
 static exit_function sys_exit;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from helpers import run_child
 
-
 TOLD = """
 import atexit, sys, threading
 real = sys.exit
