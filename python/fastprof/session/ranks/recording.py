@@ -20,6 +20,7 @@ from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks.live.window import (
     COLUMNS,
     MAX_BLOCKS,
+    MEASURED,
     RankDetail,
     RankWindow,
     Request,
@@ -27,6 +28,7 @@ from fastprof.report.ranks.live.window import (
     block_size,
     joined,
     means,
+    measured,
 )
 from fastprof.report.ranks.row import BETWEEN, Function, is_communication, program_of
 from fastprof.report.rows import UNACCOUNTED
@@ -161,7 +163,8 @@ class Recording:
                 self._blocks, self._size = {}, size
         end = int(numbers[-1]) + 1 if is_cut else int(raw["steps"])
         done = end - end % self._size
-        known = tuple(name for name in COLUMNS if not (times[name] and min(times[name]) < 0))
+        times[MEASURED] = array("q", measured(numbers, self._size))
+        known = tuple(name for name in times if not (times[name] and min(times[name]) < 0))
         waits = [name for name in sections if is_communication(name)]
         largest = sorted(sections, key=lambda name: (name not in BACKWARD, -sum(sections[name])))
         names = tuple(name for name in largest if name not in waits)[:_SECTIONS]
