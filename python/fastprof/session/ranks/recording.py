@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastprof.report.origin import is_users, shown_name
+from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks.live.window import (
     COLUMNS,
@@ -343,6 +343,14 @@ def _program(
     root = len(keys) - 1
     place = {node: i for i, node in enumerate(rows)}  # parents come first
     parents = [place.get(above, 0) for above, _ in rows.values()]
+    numbers = [key if key >= 0 else root for _, key in rows.values()]
+    # As in saved runs: C functions that fastprof calls are fastprof's.
+    owns = [is_own(key) for key in keys]
+    ours = [False] * len(rows)
+    for i, (parent, number) in enumerate(zip(parents, numbers, strict=True)):
+        ours[i] = owns[number]
+        if i and ours[parent] and keys[number].kind in ("c", "type"):
+            ours[i], numbers[i] = True, root
     phase = [STEPS] * len(rows)
     outside = {place[node] for node in waits & rows.keys()}
     for i, (above, key) in enumerate(rows.values()):
@@ -354,7 +362,7 @@ def _program(
             outside.add(i)
     return program_of(
         parents,
-        [key if key >= 0 else root for _, key in rows.values()],
+        numbers,
         [spent.get(node, 0) for node in rows],
         keys,
         outside,
