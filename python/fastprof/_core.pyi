@@ -237,6 +237,12 @@ def limit_sigterm() -> None:
 def sigterm_taken() -> None:
     """Python's handler runs."""
 
+def watch_exit(main_thread: int, /) -> None:
+    """Note with which status the program ends."""
+
+def exit_failed() -> bool:
+    """Whether it has ended with another status than 0."""
+
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
     """What NVML says of devices now.
 

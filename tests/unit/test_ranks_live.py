@@ -21,6 +21,7 @@ from fastprof.report.ranks.live.window import (
     encode,
     encode_detail,
     means,
+    measured,
 )
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
 from fastprof.report.ranks.row import Between, RankRun, RankSteps
@@ -42,6 +43,7 @@ class Job:
 
     ``late`` is ms by rank and step, added to the section ``where``; ``noise`` is the relative
     variation of a section from rank to rank, ``shared`` the common variation of all ranks.
+    Steps in ``unmeasured`` are in no window.
     """
 
     def __init__(self, world=4, *, late=nothing, where="data", noise=0.02, shared=0.1, seed=1):
@@ -56,6 +58,7 @@ class Job:
         self.blocks = [{} for _ in range(world)]
         self.said = []
         self.silent = set()
+        self.unmeasured = frozenset()
 
     def jitter(self, part):
         return max(0.1, self.random.gauss(1.0, part))
@@ -71,8 +74,10 @@ class Job:
         for rank, work in enumerate(works):
             engine = longest - sum(work.values())
             row = (longest, 0.0, engine, *(work[n] + engine * (n == "backward") for n in SECTIONS))
-            self.rows[rank].append(row)
-        self.numbers.append(self.step)
+            if self.step not in self.unmeasured:
+                self.rows[rank].append(row)
+        if self.step not in self.unmeasured:
+            self.numbers.append(self.step)
         self.step += 1
         return longest / 1000
 
@@ -101,6 +106,10 @@ class Job:
 
     def value(self, rank, **changes):
         columns = [[round(ms * 1e6) for ms in of] for of in zip(*self.rows[rank], strict=True)]
+        names = COLUMNS
+        if self.unmeasured:
+            names = (*COLUMNS, "measured")
+            columns.insert(len(COLUMNS), measured(self.numbers, self.size))
         done = self.step - self.step % self.size
         found = means(columns, self.numbers, self.size)
         self.blocks[rank] |= {start: row for start, row in found.items() if start < done}
@@ -111,7 +120,7 @@ class Job:
             self.numbers = [n for n in self.numbers if n >= done]
         fields = {
             "job": JOB, "rank": rank, "world_size": self.world, "host": f"n{rank}",
-            "beat": self.beat, "steps": self.step, "size": self.size, "columns": COLUMNS,
+            "beat": self.beat, "steps": self.step, "size": self.size, "columns": names,
             "sections": SECTIONS, "blocks": self.blocks[rank], **changes,
         }  # fmt: skip
         return encode(RankWindow(**fields))
@@ -451,6 +460,13 @@ def test_a_stall_over_two_blocks_is_told_once_and_one_of_a_late_rank_too():
     assert job.said[1].startswith("Rank 1 (host n1) is late by 8.92 ms per step")
     assert job.said[2].startswith("Rank 1 was late once: by 2.5")
     assert len(job.said) == 3
+
+
+def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
+    job = Job(2, late=lambda r, s: 1500.0 if (r, s) == (1, 700) else 0.0)
+    job.unmeasured = frozenset(range(701, 704))
+    job.run(30)
+    assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
 
 
 def test_a_healthy_jitter_in_turns_is_no_finding():

@@ -395,6 +395,20 @@ def test_many_long_steps_of_a_rank_are_added_up():
     assert said, made.verdict
     assert float(said[1]) == pytest.approx(6.0, abs=0.2)
     assert float(said[2]) == pytest.approx(10.0, abs=0.4)
+    # Not "no straggler": it is one in these steps.
+    assert made.verdict.startswith("Late in single steps: ")
+    assert " in no section. No straggler in the other steps: one that is late by " in made.verdict
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_long_steps_of_a_rank_are_no_noise_of_the_others(world):
+    def pauses(rank, step):
+        return 600.0 if (rank, step % 60) == (0, 30) else 0.0
+
+    assert judged(job(world, steps=600, rest=pauses)).seen_from_ms < 1.0
+    late = judged(job(world, steps=600, data=on(1, 2.0), rest=pauses)).straggler
+    assert (late.rank, late.section) == (1, "data")
+    assert late.late_ms == pytest.approx(2.0, abs=0.4)
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():

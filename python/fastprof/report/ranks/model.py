@@ -349,14 +349,20 @@ class RankReport:
     def verdict(self) -> str:
         """The late ranks and their steps; or that no rank is late, or that it is not known."""
         parts = []
+        single = f"Late in single steps: {'; '.join(self._hang_texts())}." if self.hangs else ""
+        if single and self.straggler is None:
+            parts.append(single)
         if self.straggler is not None:
             parts.append(self.straggler.text)
         elif self.seen_from_ms is None:
-            parts.append("It is not known whether a rank is late.")
+            rest = " in the other steps" if single else ""
+            parts.append(f"It is not known whether a rank is late{rest}.")
         else:
             among = f" among the {len(self.rows)} ranks with a file" if self.missing else ""
             where = " outside of backward" if self.signal == "backward" else ""
             inside = "" if self.between is None else " in the steps"
+            if single:
+                inside = " in the other steps"
             parts.append(
                 f"No straggler{inside}{among}{where}: one that is late{where} by "
                 f"{duration(self.seen_from_ms)} per step would have been seen."
@@ -370,8 +376,8 @@ class RankReport:
             )
             more = len(self.periods) - _TURNS
             parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
-        if self.hangs:
-            parts.append(f"Late in single steps: {'; '.join(self._hang_texts())}.")
+        if single and self.straggler is not None:
+            parts.append(single)
         return " ".join(parts)
 
     def _hang_texts(self) -> list[str]:

@@ -45,8 +45,9 @@ def rank_notes(
     notes = [note for note in (why_not, end_text(runs)) if note]
     if missing:
         notes.append(
-            f"Without a file: {named(missing)}. Whether they are late is not known: a rank that "
-            "hangs or is killed leaves no file."
+            f"Without a file: {named(missing)}. Whether "
+            f"{'it is' if len(missing) == 1 else 'they are'} late is not known: a rank that hangs "
+            "or is killed leaves no file."
         )
     notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
     if len(skipped) > _SKIPPED:

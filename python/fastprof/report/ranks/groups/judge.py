@@ -102,7 +102,7 @@ def _judge(
         for run, one in zip(runs, lates, strict=True)
         for step, ms in one.hangs
     ]
-    return Compared(runs, verdict, late_ms, frozenset(late_ms), hangs)
+    return Compared(runs, verdict, late_ms, frozenset(late_ms), hangs, size)
 
 
 def _does_less(found: Compared, by_cpu: Compared, rank: int) -> bool:
