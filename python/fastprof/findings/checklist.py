@@ -121,7 +121,7 @@ _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (
     (
         "Step time consistent (varies by less than 10 %)",
         _consistent,
-        "look at data loading and at batches of different size",
+        "check data loading, and whether batches differ in size",
     ),
     ("GPU memory used 85 to 95 %", _filled, "change the batch size"),
     (
