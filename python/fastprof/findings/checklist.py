@@ -113,11 +113,7 @@ def _overlapped(facts: Facts) -> _Answer:
 
 
 _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (
-    (
-        "GPU utilization above 80 %",
-        _busy,
-        "speed up data loading, or raise the batch size",
-    ),
+    ("GPU utilization above 80 %", _busy, "speed up data loading, or raise the batch size"),
     (
         "Step time consistent (varies by less than 10 %)",
         _consistent,

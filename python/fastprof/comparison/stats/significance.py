@@ -17,14 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, mean, variance
 
-from fastprof.comparison.model import (
-    FASTER,
-    NO_CHANGE,
-    NOT_TESTED,
-    SLOWER,
-    Effect,
-    MedianChange,
-)
+from fastprof.comparison.model import FASTER, NO_CHANGE, NOT_TESTED, SLOWER, Effect, MedianChange
 from fastprof.comparison.stats import quantiles
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from fastprof.findings.draft import (
-    Abstain,
-    Draft,
-    need_steps,
-    percent,
-    share_draft,
-    span_text,
-)
+from fastprof.findings.draft import Abstain, Draft, need_steps, percent, share_draft, span_text
 from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS

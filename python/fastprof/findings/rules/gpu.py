@@ -2,14 +2,7 @@
 
 from collections.abc import Sequence
 
-from fastprof.findings.draft import (
-    Abstain,
-    Draft,
-    capped,
-    need_sample,
-    percent,
-    span_text,
-)
+from fastprof.findings.draft import Abstain, Draft, capped, need_sample, percent, span_text
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES
