@@ -214,7 +214,8 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
-PyMethodDef fp_recorder_methods[] = { /* described in _core.pyi */
+/* _core.pyi describes them. */
+PyMethodDef fp_recorder_methods[] = {
     /* The first methods are quiet: see FP_QUIET_RECORDER_METHODS. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
      "pause_functions($self, *, unhook=False)\n--\n\n"},
