@@ -896,7 +896,7 @@ def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them()
     made = replace(made, threads=(replace(made.threads[0], nodes=nodes),), phases=phases)
     rule = found(made)["worker-shutdown"]
     assert "shut down for 12.0 s: as long as 300 % of the steps" in rule.title
-    assert (rule.saving_total_ms, rule.saving) == (12_000, "12.0 s in all")
+    assert (rule.saving_total_ms, rule.saving) == (12_000, "12.0 s in total")
 
 
 @pytest.mark.parametrize(("times", "rules"), [(2, set()), (20, {"checkpoint-often"})])
