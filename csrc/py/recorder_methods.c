@@ -214,7 +214,8 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
-/* _core.pyi describes them. */
+/* _core.pyi describes them.  Those with a text are methods of fastprof.Profile,
+ * too. */
 PyMethodDef fp_recorder_methods[] = {
     /* The first methods are quiet: see FP_QUIET_RECORDER_METHODS. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
@@ -230,9 +231,13 @@ PyMethodDef fp_recorder_methods[] = {
     {"end_unprofiled", fp_recorder_end_unprofiled_method, METH_O,
      "end_unprofiled($self, valid, /)\n--\n\n"},
     {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
-     "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"},
-    {"disable", recorder_disable, METH_NOARGS, "disable($self, /)\n--\n\n"},
-    {"clear", recorder_clear, METH_NOARGS, "clear($self, /)\n--\n\n"},
+     "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"
+     "Record the calls of every thread.\n\n"
+     "Raises:\n    BusyError: another profiler holds the hook."},
+    {"disable", recorder_disable, METH_NOARGS,
+     "disable($self, /)\n--\n\nStop recording calls in every thread."},
+    {"clear", recorder_clear, METH_NOARGS,
+     "clear($self, /)\n--\n\nDelete everything recorded."},
     {"set_costs", recorder_set_costs, METH_VARARGS,
      "set_costs($self, python_ns, c_ns, implicit_ns=-1.0, "
      "constructor_ns=-1.0, /)\n--\n\n"},

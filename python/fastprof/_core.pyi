@@ -1,6 +1,6 @@
 """The C extension.  All of it is internal; ``fastprof`` has the public names.
 
-The extension's own docstrings have only signatures.
+The docstrings of the extension itself have little more than signatures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -211,13 +211,13 @@ class Recorder:
     @property
     def backend(self) -> str | None: ...  # chosen at the first enable()
     @property
-    def displaced(self) -> bool: ...
+    def displaced(self) -> bool: ...  # another tool took the hook
     @property
     def external_timer(self) -> bool: ...
     @property
     def subcalls(self) -> bool: ...
     @property
-    def sync(self) -> bool: ...
+    def sync(self) -> bool: ...  # whether sections synchronize by default
     @sync.setter
     def sync(self, value: bool) -> None: ...
 
