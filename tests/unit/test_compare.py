@@ -341,7 +341,7 @@ def test_unsettled_steps_are_left_out_and_a_note_says_so():
     pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
     assert pair.step.verdict == "no significant change"
     assert pair.step.left_out == (60, 0)
-    assert any("not yet settled: 60 steps" in note for note in pair.notes)
+    assert any("had not settled: 60 steps" in note for note in pair.notes)
 
 
 def test_several_runs_per_side_are_tested_by_their_means_and_functions_too():
@@ -367,7 +367,7 @@ def test_functions_of_single_runs_claim_nothing():
         run([10.0] * N, functions=[function("work", 900)]),
     )
     assert (row(comparison, "work").verdict, row(comparison, "work").p_adjusted) == ("", None)
-    assert any("They describe" in note for note in comparison.pairs[0].notes)
+    assert any("They are not tested" in note for note in comparison.pairs[0].notes)
 
 
 def test_figures_are_per_step_of_however_many_steps_there_were():

@@ -248,7 +248,7 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
     assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
-    assert "takes it 8.00 ms per step in the mean of the last 15 s; " in line
+    assert "takes it 8.00 ms per step, averaged over the last 15 s; " in line
     assert re.search(r"; this costs the job up to 15\.\d+ % of that time\.$", line)
     assert job.judge.job_now(job.now).verdict.startswith(
         f"No rank is late in its steps. {line.split(';')[0]}"
@@ -520,7 +520,7 @@ def test_who_stands_still_while_the_others_wait_is_told():
         job.said += job.still(states.__getitem__)
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: Rank 1 (host n1) stands in data, decode (dataset.py:31), "
+        "No step has ended for 15.0 s: Rank 1 (host n1) is in data, decode (dataset.py:31), "
         "and 2 others wait."
     )
     assert "Steps end again." in job.run(1)
@@ -538,7 +538,7 @@ def test_a_phase_between_steps_that_goes_on_is_no_hang():
     for _ in range(4):  # and now rank 2 hangs
         job.said += job.still(lambda rank: {"phase": "validation", "waits": rank != 2})
     assert job.said == [
-        "No step has ended for 15.0 s: Rank 2 (host n2) stands in validation, and 3 others wait."
+        "No step has ended for 15.0 s: Rank 2 (host n2) is in validation, and 3 others wait."
     ]
 
 
@@ -567,9 +567,9 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
         job.said += job.still(lambda rank: {"place": places[rank]})
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: rank 0 stands in forward, step (train.py:9); rank 1 stands "
-        "in data, decode (dataset.py:31). Which of them wait for others is not known without the "
-        "records of their GPUs."
+        "No step has ended for 15.0 s: rank 0 is in forward, step (train.py:9); rank 1 is in "
+        "data, decode (dataset.py:31). Only the records of their GPUs would show which of them "
+        "wait for others."
     )
 
 
@@ -648,20 +648,18 @@ FORWARD, DATA = "forward, step (train.py:9)", "data, decode (dataset.py:31)"
 
 
 PLACES_NOW = (
-    "rank 1 stands in data, decode (dataset.py:31); ranks 0, 2 stand in forward, step (train.py:9)."
+    "rank 1 is in data, decode (dataset.py:31); ranks 0, 2 are in forward, step (train.py:9)."
 )
 CULPRIT = (
-    "Rank 1 (host n1) stands in data, decode (dataset.py:31) while its GPU has no work, and 2 "
+    "Rank 1 (host n1) is in data, decode (dataset.py:31) while its GPU has no work, and 2 "
     "others wait."
 )
 # One GPU computes for ever, or its collective waits for a rank that has work, too.
 ALL_BUSY = (
-    f"{PLACES_NOW} Each rank waits for others, or its GPU has unfinished work: which one is the "
-    "cause is not known."
+    f"{PLACES_NOW} Each rank waits for others, or its GPU has unfinished work, so the cause is "
+    "not known."
 )
-NOT_KNOWN = (
-    f"{PLACES_NOW} Which of them wait for others is not known without the records of their GPUs."
-)
+NOT_KNOWN = f"{PLACES_NOW} Only the records of their GPUs would show which of them wait for others."
 
 
 @pytest.mark.parametrize(
@@ -713,7 +711,7 @@ def test_a_rank_at_another_pace_is_not_late():
     job.value = of
     assert job.run(10) == []
     assert job.judge.job_now(job.now).verdict.endswith(
-        " Not compared, as each makes its steps at another pace: rank 0."
+        " Not compared, because their steps have another pace: rank 0."
     )
 
 
@@ -834,7 +832,7 @@ def test_a_job_that_hangs_is_not_said_to_have_no_late_rank():
     told = job.judge.job_now(job.now)
     assert told.late is None
     assert told.verdict == (
-        "No step has ended for 30.0 s: Rank 2 (host n2) stands in data; ranks 0, 1, 3 wait."
+        "No step has ended for 30.0 s: Rank 2 (host n2) is in data; ranks 0, 1, 3 wait."
     )
     hang(job, rank=2, seconds=290.0, silent=True)
     told = job.judge.job_now(job.now)

@@ -161,9 +161,7 @@ def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
     ]
 
 
-def _against_others(
-    owns: Sequence[Series],
-) -> tuple[list[Series], float]:
+def _against_others(owns: Sequence[Series]) -> tuple[list[Series], float]:
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in owns]
     enough = max(2, (len(owns) + 1) // 2)
     worst = []

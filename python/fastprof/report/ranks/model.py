@@ -278,7 +278,7 @@ class WorkBetweenSteps:
         if self.function is not None:
             text += f"; {self.function.subject} took {duration(self.function.ms)} of that"
         return (
-            f"{text}. The steps of the others are {duration(self.wait_ms)} longer in the mean "
+            f"{text}. The steps of the others are {duration(self.wait_ms)} longer on average "
             f"({with_percent(self.share)} of a step)."
         )
 
@@ -393,8 +393,8 @@ class RankReport:
             ms = sum(hang.late_ms for hang in hangs)
             mean = duration(ms / max(1, steps.get(rank, 0)))
             texts.append(
-                f"rank {rank} in {plural(len(hangs), 'step')} by {duration(ms)} in all ({mean} per "
-                f"step in the mean), the longest: {hangs[0].text.partition(' by ')[2]}"
+                f"rank {rank} in {plural(len(hangs), 'step')} by {duration(ms)} in total ({mean} "
+                f"per step on average), the longest: {hangs[0].text.partition(' by ')[2]}"
             )
         more = len(texts) - _HANGS
         return [*texts[:_HANGS], *([f"{plural(more, 'more rank')}"] if more > 0 else [])]

@@ -80,11 +80,8 @@ def rank_notes(
     apart = [row for row in rows if row.rank not in compared]
     if apart:
         notes.append(
-            f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits for it "
-            "in each step."
-            if len(apart) == 1
-            else f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits "
-            "for them in each step."
+            f"Not compared: {steps_apart(apart)}, unlike the others, which therefore do not wait "
+            f"for {'it' if len(apart) == 1 else 'them'} in each step."
         )
     elif len(groups) < 2:
         notes += _unequal_steps(rows, between)

@@ -191,9 +191,7 @@ class Judge(HeardRanks):
         work = self._between.text(found.runs)
         waits = f" {work}" if work else ""
         if found.apart:
-            waits += (
-                f" Not compared, as each makes its steps at another pace: {named(found.apart)}."
-            )
+            waits += f" Not compared, because their steps have another pace: {named(found.apart)}."
         nobody = f"No rank is late{' in its steps' if work else ''}"
         blind = why_blind(found.runs)
         if blind and (verdict is None or verdict.straggler is None):
