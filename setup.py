@@ -102,8 +102,8 @@ setup(
             "fastprof._core",
             sources=sorted(glob("csrc/core/*.c") + glob("csrc/gpu/*.c") + glob("csrc/py/*.c")),
             include_dirs=["csrc"],
-            # For dlopen, which is part of libc only since glibc 2.34.
-            libraries=["dl"] if platform.libc_ver()[0] == "glibc" else [],
+            # For dlopen and timer_create, which are part of libc only since glibc 2.34.
+            libraries=["dl", "rt"] if platform.libc_ver()[0] == "glibc" else [],
             # Otherwise a changed header would recompile nothing.
             depends=sorted(glob("csrc/**/*.h", recursive=True)),
             extra_compile_args=COMPILE_ARGS,

@@ -10,6 +10,8 @@
 int
 fp_export_begin(fp_export *x, fp_recorder *r)
 {
+    /* Creating a list may run the garbage collector, and with it any code. */
+    fp_recorder_begin_export(r);
     *x = (fp_export){
         .r = r,
         .ns_per_tick = fp_clock_ns_per_tick(&r->clock),
@@ -17,7 +19,6 @@ fp_export_begin(fp_export *x, fp_recorder *r)
         .keys = PyList_New(0),
         .forms = PyList_New(0),
     };
-    fp_recorder_begin_export(r);
     return x->key_index && x->keys && x->forms ? 0 : -1;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from array import array
@@ -210,5 +211,39 @@ going = False
 thread.join()
 made.disable(); made.stop_sections()
 assert len(made.export()["threads"][0][2][0]) > 300
+"""
+    ).check()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no collection inside an allocation")
+def test_a_recording_is_not_cleared_while_its_contexts_are_read():
+    """The garbage collector ran a finalizer before the recording was in use."""
+    run_child(
+        """
+import gc
+from array import array
+from fastprof import _core
+made = _core.Recorder(skip_steps=0)
+made.start_sections(); made.enable(); made.mark()
+for _ in range(3):
+    sorted([1]); made.step()
+made.disable()
+wanted = array("q", range(len(made.node_times()) // 8)).tobytes()
+outcomes = []
+def clear(phase, info):
+    try:
+        outcomes.append(made.clear())
+    except RuntimeError as error:
+        outcomes.append(str(error))
+gc.disable()
+kept = [{} for _ in range(300)], [[] for _ in range(300)]  # no unused object is left to take
+gc.callbacks.append(clear)
+gc.set_threshold(1)
+gc.enable()
+rows, keys = made.nodes(wanted)
+gc.disable()
+assert len(rows) == len(wanted) // 8, rows
+assert None not in outcomes, outcomes
+made.stop_sections()
 """
     ).check()

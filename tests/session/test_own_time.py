@@ -55,6 +55,17 @@ def test_waiting_for_a_cpu_in_a_hook_is_no_cost_of_fastprof(
     assert own.ns == pytest.approx(1000 * 20_000, rel=0.01)
 
 
+def test_occasional_work_is_no_usual_time_of_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, own = Clock(monkeypatch), OwnTime()
+    for place in range(1000):
+        machine.hook(own, 15_000_000 if place % 10 == 9 else 20_000)
+        if place % 100 == 50:
+            began = (machine.now, own.ns, own.apart_ns)
+            machine.now += 50_000_000
+            own.took_whole(*began, 50_000_000)
+    assert own.ns - own.whole_ns == pytest.approx(1000 * 20_000, rel=0.01)
+
+
 def test_long_work_after_a_step_counts_with_its_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, own = Clock(monkeypatch), OwnTime()
     machine.hook(own, 20_000)

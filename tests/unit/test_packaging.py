@@ -47,6 +47,14 @@ def test_the_metadata_name_every_python_that_has_a_wheel():
     assert any(c.startswith(threads) for c in data["project"]["classifiers"])
 
 
+@pytest.mark.parametrize(("function", "library"), [("dlopen", "dl"), ("timer_create", "rt")])
+def test_what_old_libcs_have_in_libraries_of_their_own_is_linked(function, library):
+    """An extension without them builds with glibc 2.28, and its import fails."""
+    assert any(f"{function}(" in path.read_text() for path in ROOT.glob("csrc/**/*.c"))
+    (linked,) = re.findall(r"libraries=(\[.+?\])", (ROOT / "setup.py").read_text())
+    assert f'"{library}"' in linked
+
+
 def installed() -> importlib.metadata.Distribution:
     """Return the installed distribution; in-place builds have none."""
     try:

@@ -389,8 +389,8 @@ def test_many_long_steps_of_a_rank_are_added_up():
     made = judged(job(2, steps=600, rest=lambda r, s: 600.0 if (r, s % 60) == (0, 30) else 0.0))
     assert len(made.hangs) == 10
     said = re.search(
-        r"Late in single steps: rank 0 in 10 steps by ([\d.]+) s in total \(([\d.]+) ms per step "
-        r"on average\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
+        r"Late in single steps: rank 0 in 10 of 600 steps by ([\d.]+) s in total \(([\d.]+) ms per "
+        r"step on average\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
     )  # fmt: skip
     assert said, made.verdict
     assert float(said[1]) == pytest.approx(6.0, abs=0.2)
@@ -409,6 +409,25 @@ def test_long_steps_of_a_rank_are_no_noise_of_the_others(world):
     late = judged(job(world, steps=600, data=on(1, 2.0), rest=pauses)).straggler
     assert (late.rank, late.section) == (1, "data")
     assert late.late_ms == pytest.approx(2.0, abs=0.4)
+
+
+def test_the_sum_of_long_steps_has_all_of_them_and_is_of_the_steps_that_are_known():
+    """Rank 0 saves in every 60th step of many more than are kept one by one."""
+    ranks = job(2, steps=3600, rest=lambda r, s: 600.0 if (r, s % 60) == (0, 30) else 0.0)
+    for made in ranks:
+        steps = made.steps
+        object.__setattr__(steps, "count", 100 * steps.count)
+        object.__setattr__(steps, "sum_ns", 100 * steps.sum_ns)
+        object.__setattr__(steps, "split", ())
+    made = judged(ranks)
+    assert len(made.hangs) == 50  # the longest
+    said = re.search(
+        r"single steps: rank 0 in 60 of 3600 steps by ([\d.]+) s in total \(([\d.]+) ms per step",
+        made.verdict,
+    )
+    assert said, made.verdict
+    assert float(said[1]) == pytest.approx(36.0, abs=0.4)
+    assert float(said[2]) == pytest.approx(10.0, abs=0.4)
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():

@@ -45,7 +45,8 @@ class OwnTime:
         """
         taken = clock() - began - (self.apart_ns - apart_ns)
         if taken > _LONG_NS:
-            usual = ns // self._times if self._times else 0
+            others = max(0, ns - self.whole_ns)
+            usual = others // self._times if self._times else 0
             taken = max(self.ns - ns, usual)  # what is measured inside remains
         self._times += 1
         self.ns = ns + max(0, taken)

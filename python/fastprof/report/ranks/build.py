@@ -78,6 +78,7 @@ def rank_report(
         seen_from_ms=None if blind else max(seen, default=None),
         periods=tuple(sorted(worst.periods, key=lambda p: p.first)),
         hangs=tuple(sorted((h for v in verdicts for h in v.hangs), key=lambda h: -h.late_ms)),
+        hung=tuple(sorted((h for v in verdicts for h in v.hung), key=lambda h: -h.late_ms)),
         skipped=tuple(skipped),
         heat=rank_heat({rank: s for v in verdicts for rank, s in v.lateness.items()}),
         between=between,

@@ -18,7 +18,7 @@ from statistics import fmean
 
 from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
-from fastprof.report.figures import duration, plural, with_percent
+from fastprof.report.figures import counted, duration, plural, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.ranks.heat import RankHeat
 from fastprof.report.rows import UNACCOUNTED
@@ -150,6 +150,26 @@ class LateStep:
         """``rank 1 by 5.00 s in step 120, in data``."""
         where = "" if self.section is None else f", {in_section(self.section)}"
         return f"rank {self.rank} by {duration(self.late_ms)} in step {self.step}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class HungRank:
+    """A rank's single late steps together: how many of its last ``of`` steps, and their delay."""
+
+    rank: int
+    steps: int
+    of: int
+    late_ms: float
+    longest: LateStep
+
+    @property
+    def text(self) -> str:
+        """``rank 1 in 9 of 600 steps by 5.40 s in total (9.00 ms per step ...), the longest: ...``"""
+        return (
+            f"rank {self.rank} in {counted(self.steps)} of {plural(self.of, 'step')} by "
+            f"{duration(self.late_ms)} in total ({duration(self.late_ms / max(1, self.of))} per "
+            f"step on average), the longest: {self.longest.text.partition(' by ')[2]}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +342,8 @@ class RankReport:
     their mean, minus 1.  ``straggler`` is None if no rank is late, or too little is
     known; ``notes`` say which.  ``seen_from_ms`` is the smallest delay per step that the test
     would have detected; None: it could detect none.  ``periods`` are the steps of ranks that
-    are late in some steps only, ``hangs`` single steps.  ``skipped`` lists files that were left
+    are late in some steps only, ``hangs`` single steps, the longest, and ``hung`` sums all of them
+    by rank.  ``skipped`` lists files that were left
     out, with the reason.  ``between`` is the work of a rank between steps for which the others
     wait.
     """
@@ -340,6 +361,7 @@ class RankReport:
     seen_from_ms: float | None = None
     periods: tuple[LatePeriod, ...] = ()
     hangs: tuple[LateStep, ...] = ()
+    hung: tuple[HungRank, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     #: Lateness over the course of the job; None: single steps are not known.
     heat: RankHeat | None = None
@@ -384,18 +406,7 @@ class RankReport:
         """Return each hang, or many of them by rank with their sum."""
         if len(self.hangs) <= _HANGS:
             return [hang.text for hang in self.hangs]
-        steps = {row.rank: row.steps for row in self.rows}
-        by_rank: dict[int, list[LateStep]] = {}
-        for hang in self.hangs:
-            by_rank.setdefault(hang.rank, []).append(hang)
-        texts = []
-        for rank, hangs in by_rank.items():
-            ms = sum(hang.late_ms for hang in hangs)
-            mean = duration(ms / max(1, steps.get(rank, 0)))
-            texts.append(
-                f"rank {rank} in {plural(len(hangs), 'step')} by {duration(ms)} in total ({mean} "
-                f"per step on average), the longest: {hangs[0].text.partition(' by ')[2]}"
-            )
+        texts = [rank.text for rank in self.hung]
         more = len(texts) - _HANGS
         return [*texts[:_HANGS], *([f"{plural(more, 'more rank')}"] if more > 0 else [])]
 

@@ -17,7 +17,7 @@ from fastprof.report.ranks.cause import (
     sections_of,
 )
 from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
-from fastprof.report.ranks.model import LatePeriod, LateStep, RankRow, Straggler
+from fastprof.report.ranks.model import HungRank, LatePeriod, LateStep, RankRow, Straggler
 from fastprof.report.ranks.row import RankRun
 
 #: Ranks that are late by at least this share of the latest rank's delay are named beside it.
@@ -52,7 +52,9 @@ class Verdict:
     seen_from_ms: float | None = None
     why_not: str = ""
     periods: list[LatePeriod] = field(default_factory=list)
+    #: The longest ones, and the sums of all.
     hangs: list[LateStep] = field(default_factory=list)
+    hung: list[HungRank] = field(default_factory=list)
     step_ms: float = 0.0
     #: The test that found it, and the ranks in its order.
     test: LatenessTest | None = None
@@ -141,10 +143,22 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     hangs = [(ms, step, run) for run, one in zip(runs, whole.late, strict=True)
              for step, ms in one.hangs]  # fmt: skip
     hangs.sort(key=lambda hang: -hang[0])
-    for ms, step, run in hangs[:_MOST_HANGS]:
+
+    def late_step(ms: float, step: int, run: RankRun) -> LateStep:
         others = [other for other in runs if other is not run]
         section = section_of_step(run, others, whole.signal, step)
-        verdict.hangs.append(LateStep(run.row.rank, step, ms, section))
+        return LateStep(run.row.rank, step, ms, section)
+
+    verdict.hangs = [late_step(*hang) for hang in hangs[:_MOST_HANGS]]
+    for run, one in zip(runs, whole.late, strict=True):
+        if one.hangs and run.steps is not None:
+            step, ms = max(one.hangs, key=lambda hang: hang[1])
+            verdict.hung.append(
+                HungRank(
+                    run.row.rank, len(one.hangs), len(run.steps.numbers),
+                    sum(ms for _, ms in one.hangs), late_step(ms, step, run),
+                )
+            )  # fmt: skip
     if found:
         verdict.periods = [
             LatePeriod(run.row.rank, w.first, w.last, w.late_ms)
