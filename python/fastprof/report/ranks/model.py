@@ -164,7 +164,7 @@ class HungRank:
 
     @property
     def text(self) -> str:
-        """``rank 1 in 9 of 600 steps by 5.40 s in total (9.00 ms per step ...), the longest: ...``"""
+        """``rank 1 in 9 of 600 steps by 5.40 s in total (9.00 ms ...), the longest: ...``"""
         return (
             f"rank {self.rank} in {counted(self.steps)} of {plural(self.of, 'step')} by "
             f"{duration(self.late_ms)} in total ({duration(self.late_ms / max(1, self.of))} per "
