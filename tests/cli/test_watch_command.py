@@ -93,8 +93,8 @@ def test_watch_says_that_a_job_has_ended(job, capsys):
     [
         (["{}/none"], "no such directory: "),
         (["{}"], "no rank has published anything in "),
-        ([], "no job of several ranks runs on this machine"),
-        ([], "a job of jax has no other place that this command can read"),
+        ([], "no process of this user on this machine has the environment of a job of several ranks"),
+        ([], "a job of jax can be read from the directory only"),
     ],
 )
 def test_a_folder_without_windows_is_an_error(tmp_path, monkeypatch, capsys, argv, expected):
