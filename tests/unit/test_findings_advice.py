@@ -978,6 +978,7 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
     meta = {
         "torch_untrained": "model.teacher (Net)",
         "torch_untrained_size": 71674,
+        "torch_untrained_all": 71674,
         "torch_untrained_share": 0.93,
     }
     rule = found(run(meta=meta))["untrained-gradients"]
@@ -1001,7 +1002,7 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
         "model.teacher (Net)"
     )
     assert "on each parameter that is not to be trained" in rule.fix[0]
-    large = {**meta, "torch_untrained_size": 7447652}
+    large = {**meta, "torch_untrained_size": 7447652, "torch_untrained_all": 7447652}
     title = found(run(meta=large))["untrained-gradients"].title
     assert "has the 7.45 million parameters of model.teacher" in title
     small = {**meta, "torch_untrained_share": 0.05}
