@@ -53,7 +53,8 @@ PROMISE_S = 20.0
 #: The output that marks the begin of the first late step.
 _MARK = "first late step"
 _LATE = re.compile(
-    r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step since about step (\d+): "
+    r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step"
+    r"(?:, waits for a CPU not counted,)? since about step (\d+): "
     r"([a-z ]+), (?:it waits for a CPU for [^,]+, )?(\S+) \("
 )
 _BETWEEN = re.compile(

@@ -106,9 +106,8 @@ sigterm_taken(PyObject *module, PyObject *Py_UNUSED(ignored))
 
 PyMethodDef fp_end_signal_methods[] = {
     {"limit_sigterm", limit_sigterm, METH_NOARGS,
-     "limit_sigterm($module, /)\n--\n\n"
-     "SIGTERM ends the process if Python's handler has not run 5 s later."},
+     "limit_sigterm($module, /)\n--\n\n"},
     {"sigterm_taken", sigterm_taken, METH_NOARGS,
-     "sigterm_taken($module, /)\n--\n\nPython's handler runs."},
+     "sigterm_taken($module, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

@@ -233,8 +233,6 @@ nvml_probe(PyObject *module, PyObject *args)
 
 PyMethodDef fp_gpu_health_methods[] = {
     {"nvml_probe", nvml_probe, METH_VARARGS,
-     "nvml_probe($module, path, bus_ids, /)\n--\n\n"
-     "What NVML says of devices now; {\"reason\", \"devices\"}.  It may hang: "
-     "ask\nin a child."},
+     "nvml_probe($module, path, bus_ids, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

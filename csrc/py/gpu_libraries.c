@@ -24,7 +24,8 @@ fits_driver(const fp_cupti *c, int driver, fp_why *why)
     if (major == 0 || major <= driver / 1000) {
         return 1;
     }
-    fp_why_set(why, "this CUPTI is of CUDA %d, the driver knows CUDA %d.%d",
+    fp_why_set(why,
+               "this CUPTI is of CUDA %d, but the driver is of CUDA %d.%d",
                major, driver / 1000, driver % 1000 / 10);
     return 0;
 }

@@ -132,7 +132,6 @@ gpu_probe(PyObject *module, PyObject *args)
 
 PyMethodDef fp_gpu_probe_methods[] = {
     {"gpu_probe", gpu_probe, METH_VARARGS,
-     "gpu_probe($module, driver_path, cupti_paths, initialise, /)\n--\n\n"
-     "What the CUDA driver and each libcupti say; {\"driver\", \"cupti\"}."},
+     "gpu_probe($module, driver_path, cupti_paths, initialise, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

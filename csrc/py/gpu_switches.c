@@ -101,7 +101,7 @@ take_from_owner(fp_recorder *r)
     if (fp_gpu_owner != NULL && fp_gpu_owner != r) {
         fp_gpu_layer_hide_all(fp_gpu_owner);
         fp_gpu_layer_set_reason(
-            fp_gpu_owner, "another fastprof recording has had the GPU since");
+            fp_gpu_owner, "another fastprof recording has taken the GPU");
         fp_gpu_owner = NULL;
     }
 }

@@ -2,6 +2,7 @@
  * process forks or exits. */
 #include "py/call_form.h"
 #include "py/end_signal.h"
+#include "py/exit_status.h"
 #include "py/gc_hook.h"
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
@@ -140,23 +141,15 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef module_methods[] = {
     {"set_sync_function", set_sync_function, METH_O,
-     "set_sync_function($module, function, /)\n--\n\n"
-     "Called by sections that synchronize; its exceptions are counted."},
+     "set_sync_function($module, function, /)\n--\n\n"},
     {"set_decorator_function", set_decorator_function, METH_O,
-     "set_decorator_function($module, function, /)\n--\n\n"
-     "function(section, target) makes the decorated target."},
-    {"force_off", force_off, METH_NOARGS,
-     "force_off($module, /)\n--\n\n"
-     "From now on starting a recorder does nothing (FASTPROF=0)."},
-    {"clock_ns", clock_ns, METH_NOARGS,
-     "clock_ns($module, /)\n--\n\nThe recorder's clock now, in ns."},
-    {"clock_name", clock_name, METH_NOARGS,
-     "clock_name($module, /)\n--\n\n\"tsc\", \"cntvct\" or \"monotonic\"."},
-    {"_at_exit", at_exit, METH_NOARGS,
-     "_at_exit($module, /)\n--\n\nStop whatever records."},
+     "set_decorator_function($module, function, /)\n--\n\n"},
+    {"force_off", force_off, METH_NOARGS, "force_off($module, /)\n--\n\n"},
+    {"clock_ns", clock_ns, METH_NOARGS, "clock_ns($module, /)\n--\n\n"},
+    {"clock_name", clock_name, METH_NOARGS, "clock_name($module, /)\n--\n\n"},
+    {"_at_exit", at_exit, METH_NOARGS, "_at_exit($module, /)\n--\n\n"},
     {"_after_fork_child", after_fork_child, METH_NOARGS,
-     "_after_fork_child($module, /)\n--\n\n"
-     "Stop whatever records and forget the parent's records."},
+     "_after_fork_child($module, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -263,6 +256,7 @@ fill(PyObject *module)
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||
+        PyModule_AddFunctions(module, fp_exit_status_methods) < 0 ||
         fp_call_form_init(st) < 0 || register_exits(module) < 0) {
         return -1;
     }

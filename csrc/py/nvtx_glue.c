@@ -178,17 +178,10 @@ tool(PyObject *module, PyObject *Py_UNUSED(ignored))
 /* ---- the module ---- */
 
 static PyMethodDef functions[] = {
-    {"nvtx_in", set_in, METH_O,
-     "nvtx_in($module, on, /)\n--\n\n"
-     "Do NVTX ranges of other libraries become sections?"},
-    {"nvtx_emits", emits, METH_NOARGS,
-     "nvtx_emits($module, /)\n--\n\nDo sections become NVTX ranges now?"},
-    {"nvtx_out", set_out, METH_O,
-     "nvtx_out($module, on, /)\n--\n\n"
-     "Do sections become NVTX ranges?  Why they do not, or None."},
-    {"nvtx_tool", tool, METH_NOARGS,
-     "nvtx_tool($module, /)\n--\n\n"
-     "NVTX_INJECTION64_PATH as libraries see it, or None."},
+    {"nvtx_in", set_in, METH_O, "nvtx_in($module, on, /)\n--\n\n"},
+    {"nvtx_emits", emits, METH_NOARGS, "nvtx_emits($module, /)\n--\n\n"},
+    {"nvtx_out", set_out, METH_O, "nvtx_out($module, on, /)\n--\n\n"},
+    {"nvtx_tool", tool, METH_NOARGS, "nvtx_tool($module, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -214,151 +214,85 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
+/* _core.pyi describes them.  Those with a text are methods of fastprof.Profile,
+ * too. */
 PyMethodDef fp_recorder_methods[] = {
     /* The first methods are quiet: see FP_QUIET_RECORDER_METHODS. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
-     "pause_functions($self, *, unhook=False)\n--\n\n"
-     "Ignore calls; unhook: take the hook out, for somebody else."},
+     "pause_functions($self, *, unhook=False)\n--\n\n"},
     {"resume_functions", recorder_resume, METH_NOARGS,
-     "resume_functions($self, /)\n--\n\n"
-     "End a pause: calls that go on are callers again, and are not counted.\n"
-     "While the hook is out nothing happens."},
-    {"rehook", recorder_rehook, METH_NOARGS,
-     "rehook($self, /)\n--\n\n"
-     "Put the hook back that pause_functions(unhook=True) took out; the "
-     "pause\n"
-     "goes on.\n\n"
-     "Raises:\n    BusyError: another profiler holds it; functions are off "
-     "from\n"
-     "        then on."},
-    {"rest", fp_recorder_rest_method, METH_O,
-     "rest($self, file, /)\n--\n\n"
-     "The body of the module in `file` begins.  In set-up, before Python "
-     "3.12,\nthe hook is taken out of this thread, and what stands for the "
-     "body is\nreturned; else None."},
+     "resume_functions($self, /)\n--\n\n"},
+    {"rehook", recorder_rehook, METH_NOARGS, "rehook($self, /)\n--\n\n"},
+    {"rest", fp_recorder_rest_method, METH_O, "rest($self, file, /)\n--\n\n"},
     {"end_rest", fp_recorder_end_rest_method, METH_O,
-     "end_rest($self, module, /)\n--\n\n"
-     "What rest() has returned is over, after the outermost the hook is back; "
-     "None:\nthe hook is back at once."},
+     "end_rest($self, module, /)\n--\n\n"},
     {"begin_unprofiled", fp_recorder_begin_unprofiled_method, METH_NOARGS,
-     "begin_unprofiled($self, /)\n--\n\n"
-     "Take the function hook out, at the beginning of the step that was "
-     "planned\nfor it; whether it is out."},
+     "begin_unprofiled($self, /)\n--\n\n"},
     {"end_unprofiled", fp_recorder_end_unprofiled_method, METH_O,
-     "end_unprofiled($self, valid, /)\n--\n\n"
-     "Put the hook back; the step that begins now is measured.  Not valid: "
-     "what\nwas done meanwhile was no step like the others.\n\n"
-     "Raises:\n    BusyError: another profiler holds it; functions are off "
-     "from\n        then on."},
+     "end_unprofiled($self, valid, /)\n--\n\n"},
     {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
      "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"
-     "Record the calls of every thread; callers: under those that go on now,\n"
-     "which are not counted.\n\n"
-     "Raises:\n    BusyError: another profiler holds the hook; it goes on."},
+     "Record the calls of every thread.\n\n"
+     "Raises:\n    BusyError: another profiler holds the hook."},
     {"disable", recorder_disable, METH_NOARGS,
      "disable($self, /)\n--\n\nStop recording calls in every thread."},
     {"clear", recorder_clear, METH_NOARGS,
-     "clear($self, /)\n--\n\nForget everything recorded."},
+     "clear($self, /)\n--\n\nDelete everything recorded."},
     {"set_costs", recorder_set_costs, METH_VARARGS,
-     "set_costs($self, python_ns, c_ns, implicit_ns=-1.0, constructor_ns=-1.0,"
-     " /)\n--\n\n"
-     "Cost of one recorded call, for max_overhead; below 0: as the others."},
+     "set_costs($self, python_ns, c_ns, implicit_ns=-1.0, "
+     "constructor_ns=-1.0, /)\n--\n\n"},
     {"start_sections", recorder_start_sections, METH_NOARGS,
-     "start_sections($self, /)\n--\n\nRecord sections and steps.\n\n"
-     "Raises:\n    BusyError: another recorder does."},
+     "start_sections($self, /)\n--\n\n"},
     {"stop_sections", recorder_stop_sections, METH_NOARGS,
-     "stop_sections($self, /)\n--\n\nStop recording sections."},
-    {"mark", fp_recorder_mark_method, METH_NOARGS,
-     "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
-    {"step", fp_recorder_step_method, METH_NOARGS,
-     "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
+     "stop_sections($self, /)\n--\n\n"},
+    {"mark", fp_recorder_mark_method, METH_NOARGS, "mark($self, /)\n--\n\n"},
+    {"step", fp_recorder_step_method, METH_NOARGS, "step($self, /)\n--\n\n"},
     {"plan_unprofiled", fp_recorder_plan_unprofiled_method, METH_O,
-     "plan_unprofiled($self, step, /)\n--\n\n"
-     "From that many steps on, until end_unprofiled(), steps are not measured "
-     "and\nbelong to a phase of the run of their own; 0: never."},
+     "plan_unprofiled($self, step, /)\n--\n\n"},
     {"unprofiled_length", fp_recorder_unprofiled_length_method, METH_O,
-     "unprofiled_length($self, settles_ns, /)\n--\n\n"
-     "Steps that a block is to have which begins next, if steps are no longer "
-     "slowed\nby a change of the hook `settles_ns` after it."},
+     "unprofiled_length($self, settles_ns, /)\n--\n\n"},
     {"set_phase", fp_recorder_set_phase_method, METH_VARARGS,
-     "set_phase($self, phase, goes_on=False, /)\n--\n\n"
-     "The run is in `phase` from now on, an index of RUN_PHASES; returns the "
-     "one\n"
-     "before.  \"steps\" and \"warmup\" mean the one that the count of steps "
-     "says."},
+     "set_phase($self, phase, goes_on=False, /)\n--\n\n"},
     {"end_loop", fp_recorder_end_loop_method, METH_NOARGS,
-     "end_loop($self, /)\n--\n\n"
-     "No step will end any more: what has followed the last one is in the "
-     "phase\n\"outside\", unless that is little."},
+     "end_loop($self, /)\n--\n\n"},
     {"set_loader", fp_recorder_set_loader_method, METH_O,
-     "set_loader($self, tag, /)\n--\n\n"
-     "Phases of this thread belong to loader `tag` from now on; -1: to none."},
+     "set_loader($self, tag, /)\n--\n\n"},
     {"next_batch", KEYWORDS(fp_recorder_next_batch_method), METH_FASTCALL,
-     "next_batch($self, tag, iterator, section, /)\n--\n\n"
-     "next(iterator) inside the section; the end of the iterator is no "
-     "sample."},
+     "next_batch($self, tag, iterator, section, /)\n--\n\n"},
     {"take_loaders", fp_recorder_take_loaders_method, METH_NOARGS,
-     "take_loaders($self, /)\n--\n\n"
-     "[(tag, phase, count, sum_ns)] since the last take."},
+     "take_loaders($self, /)\n--\n\n"},
     {"loader_totals", fp_recorder_loader_totals_method, METH_NOARGS,
-     "loader_totals($self, /)\n--\n\nThe same since the start."},
+     "loader_totals($self, /)\n--\n\n"},
     {"gpu_start", KEYWORDS(fp_gpu_layer_start), METH_VARARGS | METH_KEYWORDS,
-     "gpu_start($self, cupti_paths, driver_path, *, initialise=False,\n"
-     "          tier=\"auto\", period_s=1.0, patience_s=15.0, nvml=None)"
-     "\n--\n\n"
-     "Attribute GPU work to this recorder; {\"state\", \"reason\", "
-     "\"tier\"}.\n"
-     "state: \"on\", \"off\" (reason says why) or \"waiting\": the program "
-     "has\n"
-     "not initialised CUDA so far, ask again later.\n\n"
-     "Raises:\n    TypeError, ValueError: an argument is wrong."},
+     "gpu_start($self, cupti_paths, driver_path, *, initialise=False, "
+     "tier=\"auto\", period_s=1.0, patience_s=15.0, nvml=None)\n--\n\n"},
     {"gpu_stop", KEYWORDS(fp_gpu_layer_stop), METH_VARARGS | METH_KEYWORDS,
-     "gpu_stop($self, timeout_s=2.0)\n--\n\n"
-     "Wait for what the device still does, without synchronizing; let go of\n"
-     "CUPTI.  What was recorded stays."},
+     "gpu_stop($self, timeout_s=2.0)\n--\n\n"},
     {"gpu_pause", fp_gpu_layer_pause, METH_VARARGS,
-     "gpu_pause($self, why, /)\n--\n\nLet go of CUPTI for another client."},
+     "gpu_pause($self, why, /)\n--\n\n"},
     {"gpu_resume", fp_gpu_layer_resume, METH_NOARGS,
-     "gpu_resume($self, /)\n--\n\nGo on after gpu_pause()."},
+     "gpu_resume($self, /)\n--\n\n"},
     {"gpu_flush", fp_gpu_layer_flush, METH_VARARGS,
-     "gpu_flush($self, timeout_s=1.0, /)\n--\n\n"
-     "Bring what is recorded up to date; whether that was done in time."},
+     "gpu_flush($self, timeout_s=1.0, /)\n--\n\n"},
     {"gpu_status", fp_gpu_layer_status, METH_NOARGS,
-     "gpu_status($self, /)\n--\n\n"
-     "{\"state\", \"reason\", \"tier\"}; state may also be \"paused\"."},
+     "gpu_status($self, /)\n--\n\n"},
     {"trace_open", KEYWORDS(fp_recorder_trace_open_method),
      METH_VARARGS | METH_KEYWORDS,
-     "trace_open($self, *, min_ns=50000, max_events=200000)\n--\n\n"
-     "Begin a window of the trace: when sections, steps and functions of\n"
-     "min_ns or longer begin and end.  The first call's limits hold."},
+     "trace_open($self, *, min_ns=50000, max_events=200000)\n--\n\n"},
     {"trace_close", fp_recorder_trace_close_method, METH_NOARGS,
-     "trace_close($self, /)\n--\n\nEnd the window."},
+     "trace_close($self, /)\n--\n\n"},
     {"export", KEYWORDS(recorder_export), METH_VARARGS | METH_KEYWORDS,
-     "export($self, *, trace=False, fold_imports=None)\n--\n\n"
-     "Everything recorded, as plain lists; the trace if asked for.\n"
-     "fold_imports(file, name) says what code is: 0 the program's, 1 a\n"
-     "library's, 2 the body of a library's module, 3 where an import begins.\n"
-     "What libraries call in imports of set-up is then counted per module."},
+     "export($self, *, trace=False, fold_imports=None)\n--\n\n"},
     {"window", fp_recorder_window_method, METH_O,
-     "window($self, first, /)\n--\n\n"
-     "Measured steps from number `first` on, and where the thread that steps\n"
-     "stands; None: no steps.  May be called from any thread."},
+     "window($self, first, /)\n--\n\n"},
     {"node_times", fp_recorder_node_times_method, METH_NOARGS,
-     "node_times($self, /)\n--\n\n"
-     "Own ns of each context of the thread that steps, as bytes of int64."},
+     "node_times($self, /)\n--\n\n"},
     {"nodes", fp_recorder_nodes_method, METH_O,
-     "nodes($self, wanted, /)\n--\n\n"
-     "({node: (parent, key)}, descriptions of keys) of the contexts in\n"
-     "`wanted`, bytes of int64, and of those above them; a key below 0 is -1\n"
-     "less the number of a phase of the run."},
+     "nodes($self, wanted, /)\n--\n\n"},
     {"run_unrecorded", fp_recorder_run_unrecorded_method, METH_O,
-     "run_unrecorded($self, function, /)\n--\n\n"
-     "Call a function of fastprof's in a thread of its own, and record "
-     "nothing\n"
-     "of that thread meanwhile."},
+     "run_unrecorded($self, function, /)\n--\n\n"},
     {"code_objects", recorder_code_objects, METH_NOARGS,
-     "code_objects($self, /)\n--\n\nCode objects that were called."},
-    {"memory", recorder_memory, METH_NOARGS,
-     "memory($self, /)\n--\n\n{\"bytes\", \"nodes\", \"threads\"} held."},
+     "code_objects($self, /)\n--\n\n"},
+    {"memory", recorder_memory, METH_NOARGS, "memory($self, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

@@ -295,14 +295,10 @@ set_sync(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef recorder_getset[] = {
-    {"backend", get_backend, NULL,
-     "\"setprofile\", \"monitoring\", or None before the first enable().",
-     NULL},
-    {"external_timer", get_external, NULL, "Is there a timer argument?", NULL},
-    {"steps", get_steps, NULL, "Steps so far.", NULL},
-    {"sync", get_sync, set_sync,
-     "Do sections call the synchronize function unless they say otherwise?",
-     NULL},
+    {"backend", get_backend, NULL, NULL, NULL},
+    {"external_timer", get_external, NULL, NULL, NULL},
+    {"steps", get_steps, NULL, NULL, NULL},
+    {"sync", get_sync, set_sync, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -311,17 +307,14 @@ static PyGetSetDef recorder_getset[] = {
 static PyMemberDef recorder_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(fp_recorder, weakrefs),
      READONLY, NULL},
-    {"active", T_BOOL, offsetof(fp_recorder, functions_on), READONLY,
-     "Is the function layer on?"},
-    {"recording", T_BOOL, offsetof(fp_recorder, sections_on), READONLY,
-     "Is the section layer on?"},
+    {"active", T_BOOL, offsetof(fp_recorder, functions_on), READONLY, NULL},
+    {"recording", T_BOOL, offsetof(fp_recorder, sections_on), READONLY, NULL},
     {"displaced", T_BOOL, offsetof(fp_recorder, recording.displaced), READONLY,
-     "Did somebody take the hook away while it was ours?"},
+     NULL},
     {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
-     "Are callers wanted?"},
+     NULL},
     {"budget_visits", T_ULONGLONG,
-     offsetof(fp_recorder, recording.budget.visits), READONLY,
-     "Contexts and functions that max_overhead has looked at."},
+     offsetof(fp_recorder, recording.budget.visits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

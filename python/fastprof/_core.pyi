@@ -1,4 +1,7 @@
-"""The C extension.  Everything here is internal; the public face is ``fastprof``."""
+"""The C extension.  All of it is internal; ``fastprof`` has the public names.
+
+The docstrings of the extension itself have little more than signatures.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, TracebackType
@@ -6,8 +9,8 @@ from typing import Any, TypeVar, final
 
 _T = TypeVar("_T")
 
-#: Names of loader phases by number: "", data, forward, backward, optimizer, batch_wait; the last
-#: is no section: ``next_batch`` measures it (see there).
+#: Names of loader phases by number: "", data, forward, backward, optimizer, batch_wait.  The last
+#: is not a section: ``next_batch`` measures it.
 PHASES: tuple[str, ...]
 
 class Recorder:
@@ -21,70 +24,95 @@ class Recorder:
         builtins: bool = True,
         *,
         backend: str = "auto",  # "auto" | "setprofile" | "monitoring"
-        constructors: bool = ...,  # types and callable objects, too; monitoring without timer
+        constructors: bool = ...,  # also types and callable objects; monitoring without timer
         max_nodes: int = 1_000_000,  # per thread
         max_depth: int = 1024,
         skip_steps: int = 3,
-        max_overhead: float = 0.0,  # 0 = no muting; else share of wall time, monitoring only
-        outliers: int = 0,  # slowest steps to keep in detail, at most 100
+        max_overhead: float = 0.0,  # 0: mute nothing; else a share of wall time, monitoring only
+        outliers: int = 0,  # number of slowest steps to keep in detail, at most 100
     ) -> None: ...
-    # function layer (cProfile's names)
+    # ---- functions (cProfile's names)
     def enable(
-        self,
-        subcalls: bool = True,
-        builtins: bool = True,
-        *,
-        callers: bool = False,  # calls that go on now are callers; they are not counted
-    ) -> None: ...
-    def disable(self) -> None: ...
-    def clear(self) -> None: ...
-    # section layer
-    def start_sections(self) -> None: ...
-    def stop_sections(self) -> None: ...
-    # windows; calls that go on after a pause are callers again.  unhook: the hook is taken
-    # out, until rehook(); resume_functions() does nothing meanwhile
-    def pause_functions(self, *, unhook: bool = False) -> None: ...
-    def resume_functions(self) -> None: ...
-    def rehook(self) -> None: ...
+        self, subcalls: bool = True, builtins: bool = True, *, callers: bool = False
+    ) -> None:
+        """Record the calls of every thread; BusyError: another profiler holds the hook.
+
+        ``callers``: calls that are open now are callers of later ones, and are not counted.
+        """
+    def disable(self) -> None:
+        """Stop recording calls in every thread."""
+    def clear(self) -> None:
+        """Delete everything recorded."""
+    def pause_functions(self, *, unhook: bool = False) -> None:
+        """Ignore calls; ``unhook``: also remove the hook, so that another profiler can use it."""
+    def resume_functions(self) -> None:
+        """End a pause: open calls are callers again, and are not counted.
+
+        Does nothing while the hook is removed.
+        """
+    def rehook(self) -> None:
+        """Install the hook again, after ``pause_functions(unhook=True)``; the pause continues.
+
+        BusyError: another profiler holds the hook; functions are off from now on.
+        """
     def rest(self, file: str, /) -> CodeType | None:
-        """The body of a module begins; None: it is recorded as everything else is."""
-    def end_rest(self, module: CodeType | None, /) -> None: ...
-    # steps without the hook: so many are to be made if a change leaves traces so long (length);
-    # from that many on they belong to a phase of their own and are not
-    # measured (plan; 0: never); the hook is out from the beginning of the first one (begin, in
-    # that step) until another one begins (end, in that)
-    def unprofiled_length(self, settles_ns: int, /) -> int: ...
-    def plan_unprofiled(self, step: int, /) -> None: ...
-    def begin_unprofiled(self) -> bool: ...
-    def end_unprofiled(self, valid: bool, /) -> None: ...
-    # steps; both return the number of steps so far; called from the training thread
-    def step(self) -> int: ...
+        """Begin the body of the module in ``file``.
+
+        In set-up, before Python 3.12, this removes the hook from the thread and returns an object
+        for :meth:`end_rest`.  None: the body is recorded like other code.
+        """
+    def end_rest(self, module: CodeType | None, /) -> None:
+        """End that body; the hook returns with the outermost body, or at once with None."""
+    # ---- sections
+    def start_sections(self) -> None:
+        """Record sections and steps; BusyError: another recorder does."""
+    def stop_sections(self) -> None: ...
+    # ---- steps without the hook, in a separate phase of the run; they are not measured
+    def unprofiled_length(self, settles_ns: int, /) -> int:
+        """Return the steps for the next block, if a change of the hook slows steps this long."""
+    def plan_unprofiled(self, step: int, /) -> None:
+        """Begin the phase when ``step`` steps have ended; 0: never."""
+    def begin_unprofiled(self) -> bool:
+        """Remove the hook, at the begin of the planned step; return whether it is removed."""
+    def end_unprofiled(self, valid: bool, /) -> None:
+        """Install the hook again, at the begin of the next measured step.
+
+        Not ``valid``: the steps of this block were unlike others.  BusyError: another profiler
+        holds the hook; functions are off from now on.
+        """
+    # ---- steps and phases of the run, from the training thread
+    def mark(self) -> None:
+        """Begin the first step now."""
+    def step(self) -> int:
+        """End a step; return the number of steps so far."""
     @property
     def steps(self) -> int: ...
-    # the phase of the run, an index of snapshot.run_phases.RUN_PHASES; returns the one before
-    def set_phase(self, phase: int, goes_on: bool = False, /) -> int: ...
-    # no step will end any more: what has followed the last one is in the phase "outside"
-    def end_loop(self) -> None: ...
-    def mark(self) -> None:
-        """Begin the first step now (called once, when the loop's profiler starts)."""
-    # loaders: `tag` is a small integer chosen by the caller; -1 = none
-    def set_loader(self, tag: int) -> None: ...
-    def next_batch(self, tag: int, iterator: Iterator[_T], section: Section) -> _T:
-        """``next(iterator)`` inside `section`; StopIteration is not counted as a sample.
+    def set_phase(self, phase: int, goes_on: bool = False, /) -> int:
+        """Begin a phase, an index of snapshot.run_phases.RUN_PHASES; return the one before.
 
-        Makes `tag` the current loader on delivery.  Adds a batch_wait sample to `tag`:
-        from the end of that loader's previous batch (the later of the last phase-section
-        exit and step() seen while it was the current loader; if neither, this call) to
-        the delivery; none for its first batch.  The same from the end of the previous
-        batch of *any* loader goes to tag -1, phase batch_wait (the global wait).
-        When nothing records it is plain ``next(iterator)``.
+        "steps" and "warmup" both mean the phase that the number of steps requires.
+        """
+    def end_loop(self) -> None:
+        """No step follows: move the time after the last one to "outside", unless it is short."""
+    # ---- loaders: ``tag`` is a small integer chosen by the caller; -1: none
+    def set_loader(self, tag: int) -> None:
+        """Let phases of this thread belong to loader ``tag`` from now on."""
+    def next_batch(self, tag: int, iterator: Iterator[_T], section: Section) -> _T:
+        """Return ``next(iterator)``, called inside ``section``; StopIteration is not a sample.
+
+        The delivery makes ``tag`` the current loader, and adds a batch_wait sample to ``tag``:
+        the time from the end of that loader's previous batch (the later of the last exit of a
+        phase section and step() while it was the current loader; without both, this call) to the
+        delivery; none for its first batch.  The time from the end of the previous batch of *any*
+        loader goes to tag -1, phase batch_wait (the global wait).  While nothing records, this is
+        plain ``next(iterator)``.
         """
     def take_loaders(self) -> list[tuple[int, int, int, int]]:
-        """[(tag, phase, count, sum_ns)] since the last take, over all threads; resets."""
+        """Return [(tag, phase, count, sum_ns)] since the last call, over all threads."""
     def loader_totals(self) -> list[tuple[int, int, int, int]]:
-        """The same since the start; does not reset."""
+        """Return the same since the start."""
     @property
-    def budget_visits(self) -> int: ...  # contexts and functions that max_overhead looked at
+    def budget_visits(self) -> int: ...  # contexts and functions that max_overhead has examined
     def set_costs(
         self,
         python_ns: float,
@@ -93,11 +121,12 @@ class Recorder:
         constructor_ns: float = -1.0,
         /,
     ) -> None:
-        """Cost of one recorded call in ns, for max_overhead.
+        """Set the cost of one recorded call in ns, for max_overhead.
 
-        ``implicit_ns``: of a Python function that no call instruction announces; below 0: as
-        ``python_ns``.  ``constructor_ns``: of a type or callable object; below 0: as ``c_ns``.
+        ``implicit_ns``: of a Python function that no call instruction announces; below 0: equal to
+        ``python_ns``.  ``constructor_ns``: of a type or callable object; below 0: ``c_ns``.
         """
+    # ---- the GPU
     def gpu_start(
         self,
         cupti_paths: Sequence[str],
@@ -116,68 +145,79 @@ class Recorder:
         temperature, clocks, power and throttling of the devices are sampled every period.
         """
     def gpu_stop(self, timeout_s: float = 2.0) -> None:
-        """Wait for what the device still does, without synchronizing; let go of CUPTI."""
+        """Wait for the device's unfinished work, without synchronizing; release CUPTI."""
     def gpu_pause(self, why: str, /) -> None:
-        """Let go of CUPTI for another client."""
+        """Release CUPTI for another client."""
     def gpu_resume(self) -> None:
-        """Go on after gpu_pause()."""
+        """Continue after gpu_pause()."""
     def gpu_flush(self, timeout_s: float = 1.0, /) -> bool:
-        """Bring what is recorded up to date; whether that was done in time."""
+        """Fetch all records so far; return whether they arrived in time."""
     def gpu_status(self) -> dict[str, Any]:
         """``{"state", "reason", "tier"}``; state may also be "paused"."""
+    # ---- the trace
     def trace_open(self, *, min_ns: int = 50_000, max_events: int = 200_000) -> None:
-        """Begin a window of the trace; the limits of the first call hold."""
+        """Begin a window: keep begin and end of sections, steps, and functions of ``min_ns``.
+
+        The limits of the first call apply to all windows.
+        """
     def trace_close(self) -> None:
-        """End the window; what is open is cut there."""
+        """End the window, and all events that are open in it."""
+    # ---- reading
     def export(
         self, *, trace: bool = False, fold_imports: Callable[[str, str], int] | None = None
     ) -> dict[str, Any]:
-        """Columns of everything recorded; see capture/convert.py for the layout."""
+        """Return everything recorded as columns; capture/convert.py has the layout.
+
+        ``fold_imports(file, name)`` returns the class of code: 0 the program's, 1 a library's, 2
+        the body of a library's module, 3 the begin of an import.  Calls by libraries in imports
+        of set-up are then counted per module.
+        """
     def window(self, first: int, /) -> dict[str, Any] | None:
-        """Measured steps from number ``first`` on, and where the thread that steps stands.
+        """Return measured steps from number ``first`` on, and the training thread's place.
+
+        May be called from any thread.  None: no thread makes steps.
 
         ``number``, ``wall_ns``, ``cpu_ns``, ``cpu_wait_ns``, ``communication_ns``,
         ``autograd_ns``, ``gpu_wait_ns`` (the GPU ran collectives and computed nothing) and
-        ``gpu_compute_ns`` are int64 in bytes, a row per step, -1 where not known; ``gpu_last``: the
-        last step whose ``gpu_wait_ns`` is known, -1: no GPU has run collectives; ``gpu_busy``: the
-        GPU has unfinished work, None: not known; ``sections``
-        are [(name, bytes)]; ``waits`` are [(node, ns so far)] of what waits for other ranks;
-        ``open`` are the names of the open sections; ``waiting``: the thread stands where it
-        waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``phases_ns`` are
-        the times of all of them so far, ``thread`` is the thread's ident, ``last_event`` the
-        clock's ticks at its last event, ``steps`` and ``measured`` how many steps there were so
-        far.  None: nothing steps.
+        ``gpu_compute_ns`` are int64 in bytes, a row per step, -1 if unknown.  ``gpu_last``: the
+        last step whose ``gpu_wait_ns`` is known, -1: no GPU has run collectives.  ``gpu_busy``:
+        whether the GPU has unfinished work, None: unknown.  ``sections``: [(name, bytes)].
+        ``waits``: [(node, ns so far)] of waits for other ranks.  ``open``: names of the open
+        sections.  ``waiting``: whether the thread waits for other ranks, or may.  ``phase``: an
+        index of RUN_PHASES, ``phases_ns``: the times of all of them so far.  ``thread``: the
+        thread's ident, ``last_event``: the clock's ticks at its last event.  ``steps`` and
+        ``measured``: numbers of steps so far.
         """
     def node_times(self) -> bytes | None:
-        """Own ns of each context of the thread that steps, as int64."""
+        """Return the self time in ns of each context of the training thread, as int64."""
     def nodes(
         self, wanted: bytes, /
     ) -> tuple[dict[int, tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:
-        """({node: (parent, key)}, descriptions of keys) of these contexts and those above them.
+        """Return {node: (parent, key)} and the keys' descriptions, with the contexts above.
 
-        ``wanted`` are int64.  A key below 0 is -1 less the number of a phase of the run.  None:
-        nothing steps, or there are too many.
+        ``wanted`` are int64.  A key below 0 is -1 minus the number of a phase of the run.  None:
+        no thread makes steps, or there are too many contexts.
         """
     def run_unrecorded(self, function: Callable[[], object], /) -> object:
-        """Call ``function`` in a thread of fastprof's, of which nothing is recorded meanwhile."""
+        """Call ``function`` in a thread of fastprof, which is not recorded meanwhile."""
     def code_objects(self) -> list[CodeType]:
-        """Code objects that were called."""
+        """Return the code objects that were called."""
     def memory(self) -> dict[str, int]:
-        """Bytes, nodes and threads held."""
+        """Return the numbers of bytes, nodes and threads held."""
     @property
-    def active(self) -> bool: ...  # function layer on
+    def active(self) -> bool: ...  # functions are recorded
     @property
-    def recording(self) -> bool: ...  # section layer on
+    def recording(self) -> bool: ...  # sections are recorded
     @property
-    def backend(self) -> str | None: ...  # chosen at the first enable
+    def backend(self) -> str | None: ...  # chosen at the first enable()
     @property
-    def displaced(self) -> bool: ...
+    def displaced(self) -> bool: ...  # another tool took the hook
     @property
     def external_timer(self) -> bool: ...
     @property
     def subcalls(self) -> bool: ...
     @property
-    def sync(self) -> bool: ...
+    def sync(self) -> bool: ...  # whether sections synchronize by default
     @sync.setter
     def sync(self, value: bool) -> None: ...
 
@@ -197,29 +237,29 @@ class Section:
     ) -> None: ...
     def __call__(self, function: _T, /) -> _T: ...
     def enter_phase(self) -> bool:
-        """Open it, unless phase_is_open(); whether it was opened."""
+        """Open it, unless phase_is_open(); return whether it was opened."""
     def phase_is_open(self) -> bool:
-        """Is it open in this thread, or another section of its phase?"""
+        """Return whether it, or another section of its phase, is open in this thread."""
     def leave_later(self) -> None:
-        """Close it when another phase begins, what is around it closes, or the step ends."""
+        """Close it when another phase begins, the section around it closes, or the step ends."""
     def leave_now(self) -> None:
-        """Close it if that has not happened after leave_later()."""
+        """Close it if that has not happened since leave_later()."""
     def park(self) -> None:
         """Close it without ending its sample, after leave_later()."""
     def resume(self) -> bool:
-        """Open it again after park(); whether there was something to go on with."""
+        """Open it again after park(); return whether its sample was still open."""
 
 def profile_section(name: str, *, sync: bool | None = None) -> Section: ...
 def set_sync_function(function: Callable[[], object] | None) -> None: ...
 def set_decorator_function(function: Callable[[Section, Any], Any]) -> None: ...
 def force_off() -> None:
-    """From now on starting a recorder does nothing (FASTPROF=0)."""
+    """Let every later start of a recorder do nothing (FASTPROF=0)."""
 
 def nvtx_in(on: bool, /) -> None:
-    """Do NVTX ranges of other libraries become sections?"""
+    """Choose whether NVTX ranges of other libraries become sections."""
 
 def nvtx_out(on: bool, /) -> str | None:
-    """Do sections become NVTX ranges?  Why they do not, or None."""
+    """Choose whether sections become NVTX ranges; return why they do not, or None."""
 
 def nvtx_emits() -> bool:
     """Return whether sections become NVTX ranges now."""
@@ -235,10 +275,16 @@ def limit_sigterm() -> None:
     """SIGTERM ends the process if Python's handler, which is installed, has not run 5 s later."""
 
 def sigterm_taken() -> None:
-    """Python's handler runs."""
+    """Note that Python's handler has run."""
+
+def watch_exit(main_thread: int, /) -> None:
+    """Note with which status the program ends."""
+
+def exit_failed() -> bool:
+    """Whether it has ended with another status than 0."""
 
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
-    """What NVML says of devices now.
+    """Return NVML's current values of these devices.
 
     ``{"reason": str, "devices": [{"temperature_c", "sm_clock_mhz", "power_mw", "reasons"}]}``,
     each an int or None.  It may hang: ask in a child.
@@ -247,7 +293,7 @@ def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
 def gpu_probe(
     driver_path: str | None, cupti_paths: Sequence[str], initialise: bool, /
 ) -> dict[str, Any]:
-    """What the CUDA driver and, if it works, each libcupti say.
+    """Return the answers of the CUDA driver and, if it works, of each libcupti.
 
     ``{"driver": {"state": "ready" | "waiting" | "none", "reason": str, "version": int | None,
     "devices": [...]}, "cupti": [{"path": str, "version": int | None, "reason": str}]}``.

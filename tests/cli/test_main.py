@@ -308,14 +308,14 @@ def test_doctor_is_right_about_threads_that_run_already(backend: str) -> None:
     thread.join(30)
     said = doctor.threads(backend)
     assert said.startswith(
-        ("recorded: all", "recorded: those that run at the start", "recorded: the")
+        ("recorded: all", "recorded: threads that run at the start", "recorded: the")
     )
     assert ("in_a_thread" in names) == ("not others that run already" not in said)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("0", "FASTPROF=0: everything is forced off"), ("7", "FASTPROF=7 is ignored")],
+    [("0", "FASTPROF=0: everything is switched off"), ("7", "FASTPROF=7 is ignored")],
 )
 def test_s3_19_doctor_tells_what_the_switch_does(value: str, text: str) -> None:
     result = fastprof_command("doctor", env={"FASTPROF": value}).check()

@@ -44,7 +44,7 @@ def test_the_guide_quotes_the_tables_of_todays_report(tmp_path: Path) -> None:
         if title != _NOT_ALWAYS:
             assert headers <= tables[title], title
     text = f"{screen}\n{report.to_text(full=True)}"
-    for begin in re.findall(r"(?m)^(Of a step's time:|Beside the measured steps:|GPU: none found|"
+    for begin in re.findall(r"(?m)^(Of a step's time:|Outside the measured steps:|GPU: none found|"
                             r"your functions in a step|Findings, largest first:|Notes:|More:|"
                             r"Overhead: fastprof cost an estimated|Wrote)", GUIDE):  # fmt: skip
         assert begin in text

@@ -150,7 +150,7 @@ def test_a_late_rank_is_told_while_the_job_runs(tmp_path, what, where):
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_told_with_where_it_stands(tmp_path):
-    place = r"Rank 1 \(host \S+\) stands in data, decode \(train\.py:\d+\), and 2 others wait\."
+    place = r"Rank 1 \(host \S+\) is in data, decode \(train\.py:\d+\), and 2 others wait\."
     told = 0
     with start(tmp_path, "hang", ranks=3, steps=120) as job:
         said = ""

@@ -1,52 +1,65 @@
-"""The argument of sys.exit is recorded, and the program notices nothing."""
+"""Exit handlers know the status with which the program ends, and it notices nothing."""
 
 from __future__ import annotations
 
-import sys
-import threading
-from contextlib import suppress
-
 import pytest
-from fastprof.session.patching import exit_status
+from helpers import run_child
 
-
-@pytest.fixture
-def watched(monkeypatch):
-    monkeypatch.setattr(sys, "exit", sys.exit)
-    monkeypatch.setattr(exit_status, "_failed", False)
-    monkeypatch.delattr(sys, "last_value", raising=False)
-    exit_status.watch()
-
+TOLD = """
+import atexit, sys, threading
+real = sys.exit
+from fastprof.capture import exit_status
+atexit.register(lambda: print(exit_status.failed(), sys.exit is real))
+exit_status.watch()
 
 class Compares:
-    """Like an array: comparing it, or testing its truth, raises."""
-
     def __ne__(self, other):
         raise RuntimeError("compared")
-
-    __hash__ = None
-
     def __bool__(self):
         raise RuntimeError("asked")
+    def __str__(self):
+        return "why"
+
+class Mine(SystemExit):
+    def __init__(self, code):
+        super().__init__(code)
+
+def end(how, *arguments):
+    # A frame between: as in most programs.
+    how(*arguments)
+
+def caught(status):
+    try:
+        end(sys.exit, status)
+    except SystemExit as ended:
+        return ended
+"""
 
 
 @pytest.mark.parametrize(
-    ("status", "failed"),
-    [(None, False), (0, False), (False, False), (3, True), ("why", True), (Compares(), True)],
+    ("end", "status", "failed"),
+    [
+        ("pass", 0, False),
+        ("sys.exit()", 0, False),
+        ("end(sys.exit, 0)", 0, False),
+        ("raise SystemExit", 0, False),
+        ("raise SystemExit(None)", 0, False),
+        ("raise SystemExit(False)", 0, False),
+        ("caught(3)", 0, False),
+        ("kept = caught(3)", 0, False),
+        ("caught(3); raise SystemExit(0)", 0, False),
+        ("t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()", 0, False),
+        ("end(sys.exit, 3)", 3, True),
+        ("raise SystemExit(3)", 3, True),
+        ("raise SystemExit(True)", 1, True),
+        ("raise SystemExit(Compares())", 1, True),
+        ("raise SystemExit(2, 3)", 1, True),
+        ("raise Mine(3)", 3, True),
+        ("raise caught(3)", 3, True),
+        ("1 / 0", 1, True),
+    ],
 )
-def test_the_program_ends_with_what_it_gave(watched, status, failed):
-    with pytest.raises(SystemExit) as ended:
-        sys.exit(status)
-    assert ended.value.code is status
-    assert exit_status.failed() is failed
-
-
-def test_a_thread_that_ends_itself_does_not_end_the_program(watched):
-    def end():
-        with suppress(SystemExit):  # like the interpreter
-            sys.exit(3)
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    thread.join()
-    assert exit_status.failed() is False
+def test_an_exit_handler_knows_whether_the_program_failed(end, status, failed):
+    result = run_child(f"{TOLD}{end}\n")
+    assert result.returncode == status
+    assert result.stdout == f"{failed} True\n"

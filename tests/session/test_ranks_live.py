@@ -174,6 +174,24 @@ def test_a_rank_names_its_functions_between_its_steps():
     assert not any(row[0].endswith("save") for row in in_steps.functions)
 
 
+def test_a_rank_s_batches_are_not_taken_by_fastprof():
+    def train():
+        for _ in prof.loader(map(threading.Event().wait, [0.01] * 12)):
+            prof.step()
+            thread = threading.Thread(target=recording.window)
+            thread.start()
+            thread.join()
+
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
+        prof.enter_phase("steps")
+        train()
+        detail = recording.detail(Request("job", 5, 0, 12, (0,)))
+    name, _, _, _, called = detail.functions[0]
+    assert name.rpartition(".")[2] == "train"
+    assert next(iter(called)) == "Event.wait"
+
+
 def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
     made = []
 
@@ -913,8 +931,28 @@ while not os.path.exists(os.path.join(folder, "window-0")):
     assert not list(tmp_path.iterdir())
 
 
+#: The program ends well although it caught an exit.
+CAUGHT = """
+try:
+    sys.exit(3)
+except SystemExit:
+    pass
+"""
+
+
 @pytest.mark.parametrize(
-    ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('why')", 1)]
+    ("end", "status"),
+    [
+        ("sys.exit(0)", 0),
+        ("raise SystemExit(None)", 0),
+        (CAUGHT, 0),
+        ("sys.exit(3)", 3),
+        ("sys.exit('why')", 1),
+        ("raise SystemExit(3)", 3),
+        ("from sys import exit; exit(3)", 3),
+        ("class Mine(SystemExit): pass\nraise Mine(3)", 3),
+        ("1 / 0", 1),
+    ],
 )
 def test_a_program_that_ends_with_a_status_does_not_wait_for_the_other_ranks(tmp_path, end, status):
     result = run_child(

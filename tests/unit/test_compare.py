@@ -341,7 +341,7 @@ def test_unsettled_steps_are_left_out_and_a_note_says_so():
     pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
     assert pair.step.verdict == "no significant change"
     assert pair.step.left_out == (60, 0)
-    assert any("not yet settled: 60 steps" in note for note in pair.notes)
+    assert any("had not settled: 60 steps" in note for note in pair.notes)
 
 
 def test_several_runs_per_side_are_tested_by_their_means_and_functions_too():
@@ -367,7 +367,7 @@ def test_functions_of_single_runs_claim_nothing():
         run([10.0] * N, functions=[function("work", 900)]),
     )
     assert (row(comparison, "work").verdict, row(comparison, "work").p_adjusted) == ("", None)
-    assert any("They describe" in note for note in comparison.pairs[0].notes)
+    assert any("They are not tested" in note for note in comparison.pairs[0].notes)
 
 
 def test_figures_are_per_step_of_however_many_steps_there_were():
@@ -521,6 +521,12 @@ def test_a_module_without_an_optimizer_is_one_setting_in_words():
     assert (setting.name, setting.before, setting.after) == (
         "gradients that no optimizer uses", "Sequential", "-",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["ended_by", "torch_gpus"])
+def test_a_setting_has_a_name_in_words(field):
+    (setting,) = pair_of(run([10.0] * N, meta={field: "X"}), run([10.0] * N, meta={})).settings
+    assert "_" not in setting.name
 
 
 def test_a_change_stands_in_the_cell_of_its_figure(slower):

@@ -192,7 +192,7 @@ def test_what_workers_do_is_to_be_seen_without_them() -> None:
     waited = loader(60, workers=1, cpus=1, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
                     loads=loads(100))  # fmt: skip
     rule = found(with_cpus(computing(loaders=(waited,)), 1))["data-loading"]
-    assert "Run it once without workers to see which functions load" in " ".join(rule.fix)
+    assert "Run once without workers to see the functions and lines" in " ".join(rule.fix)
 
 
 def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
@@ -255,7 +255,7 @@ def test_most_of_the_workers_time_is_more_than_half_of_it() -> None:
         tree.thread(calls(parse, 50 * 40), *(calls(key, other * 20) for key in rest))
         workers = tuple(replace(t, ident=9) for t in tree.snapshot().threads)
         rule = found(replace(made, keys=tree.snapshot().keys, worker_threads=workers))
-        assert f"the workers spend {said} of their time: parse (data.py:3)." in text(
+        assert f"The workers spend {said} of their time in parse (data.py:3)." in text(
             rule["data-loading"]
         )
 
@@ -691,7 +691,7 @@ def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
     adam = calls(torch_py(file, "Adam.step", 200), 0, 1, update)
     both = found(run({"data": 5}, inside={"": [calls(backward, 40), adam]}))
     assert "one parameter at a time: 30.0 % of the step" in both["optimizer-unfused"].title
-    assert both["unaccounted"].evidence == ("Nothing can be said about the phases of a step.",)
+    assert both["unaccounted"].evidence == ("So the report has no times for the phases of a step.",)
     sections = run({"data": 5, "forward": 10, "backward": 10}, inside=inside)
     assert "have none" not in text(found(sections)["unaccounted"])
 
@@ -916,7 +916,7 @@ def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them()
     made = replace(made, threads=(replace(made.threads[0], nodes=nodes),), phases=phases)
     rule = found(made)["worker-shutdown"]
     assert "shut down for 12.0 s: as long as 300 % of the steps" in rule.title
-    assert (rule.saving_total_ms, rule.saving) == (12_000, "12.0 s in all")
+    assert (rule.saving_total_ms, rule.saving) == (12_000, "12.0 s in total")
 
 
 @pytest.mark.parametrize(("times", "rules"), [(2, set()), (20, {"checkpoint-often"})])
@@ -1020,8 +1020,10 @@ def test_a_long_validation_is_a_finding(times: int, seconds: int, fires: bool) -
     rule = found(replace(run(), phases=phases)).get("validation-share")
     assert (rule is not None) == fires
     if rule is not None:
-        assert rule.title == "Validation takes 42.9 % of the training's time"
-        assert rule.evidence == ("It ran 4 times, 750 ms each; the steps between two take 1.00 s.",)
+        assert rule.title == "Validation takes 42.9 % of the training time"
+        assert rule.evidence == (
+            "It ran 4 times, 750 ms each; the steps between two validations take 1.00 s.",
+        )
         assert rule.saving == ""
 
 

@@ -296,8 +296,8 @@ def test_s1_22_a_throttled_gpu_is_found(reason_, percent, steps, severity):
         )
         [text] = rule.evidence
         assert text.startswith("NVIDIA H200, 100 samples: ")
-        assert f" {percent:#.3g} %; 84 C in the mean, 91 C at most; SM clock " in text
-        assert "1410 to 1980 MHz; 470 W in the mean" in text
+        assert f" {percent:#.3g} %; 84 C on average, 91 C at most; SM clock " in text
+        assert "1410 to 1980 MHz; 470 W on average" in text
         assert any("nvidia-smi -q -d" in fix for fix in rule.fix)
         assert rule.saving_ms is None
 

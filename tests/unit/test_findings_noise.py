@@ -233,9 +233,9 @@ def test_launching_backward_for_a_moment_longer_is_no_finding() -> None:
     [
         (2, 1, "torch.set_num_threads(1), or OMP_NUM_THREADS=1: the loader's worker needs a CPU"),
         (4, 0, "torch.set_num_threads(2), or OMP_NUM_THREADS=2."),
-        (1, 4, "DataLoader(num_workers=1): one CPU is the training thread's."),
-        (1, 1, "Stop what else runs on this machine"),
-        (2, 0, "Stop what else runs on this machine"),
+        (1, 4, "DataLoader(num_workers=1): the training thread needs one CPU."),
+        (1, 1, "Stop the other programs on this machine"),
+        (2, 0, "Stop the other programs on this machine"),
     ],
 )  # fmt: skip
 def test_threads_that_have_a_cpu_are_counted(threads: int, workers: int, fix: str) -> None:

@@ -108,7 +108,7 @@ def test_e16_data_loading_tells_waiting_from_computing():
     sleep = calls(c_function("<built-in method time.sleep>", "time.sleep"), 35)
     phases = {"data": 40, "forward": 30, "backward": 30}
     evidence = " ".join(found(run(phases, inside={"data": [sleep]}))["data-loading"].evidence)
-    assert "waits for files, the network or sleep" in evidence
+    assert "is waiting for files, the network or sleep" in evidence
     work = calls(py("decode", 12, "/x/data.py", "Images.decode"), 35)
     evidence = " ".join(found(run(phases, inside={"data": [work]}))["data-loading"].evidence)
     assert "preprocessing is the limit" in evidence

@@ -84,7 +84,7 @@ def test_a_function_that_counts_tokens_without_a_loader_is_no_finding() -> None:
     assert "token-counting" not in found(own)
     over = run(inside={"": [Node(count, 1, 10 * MS, [Node(fetch, 1, 290 * MS)])]}, after_ms=12_000)
     rule = found(over)["token-counting"]
-    assert rule.saving == "12.0 s in all"
+    assert rule.saving == "12.0 s in total"
     assert "300 % of the steps" in rule.title
 
 
@@ -97,10 +97,10 @@ def shut(count: int, ms: float, **fields: object) -> Snapshot:
 def test_the_last_shutdown_of_workers_remains() -> None:
     rule = found(shut(4, 300))["worker-shutdown"]
     assert "1.20 s" in rule.title
-    assert rule.saving == "900 ms in all"
+    assert rule.saving == "900 ms in total"
     assert "persistent_workers=True" in " ".join(rule.fix)
     # torch waits 5 s for a worker that hangs, and the fix for those saves each wait.
-    assert found(shut(2, 5100))["worker-shutdown"].saving == "10.2 s in all"
+    assert found(shut(2, 5100))["worker-shutdown"].saving == "10.2 s in total"
 
 
 def test_workers_that_persist_end_because_each_pass_has_a_new_loader() -> None:
@@ -119,7 +119,7 @@ def test_restarts_are_counted_and_not_per_epoch() -> None:
     rule = found(run(loaders=(watched, replace(slower, split="val"))))["loader-recreated"]
     assert "again 5 times" in rule.title
     assert "(val)" in rule.evidence[0]
-    assert rule.saving.endswith(" in all")
+    assert rule.saving.endswith(" in total")
 
 
 def test_the_method_that_reads_values_is_named() -> None:

@@ -522,7 +522,7 @@ def test_the_notes_say_what_gpu_times_are(report):
     assert "counts for the section and function that launched it" in notes
     assert "Inherited: 260 ms" in notes
     assert "Not synchronized" in notes
-    assert "Unattributed: of 5.00 ms" in notes
+    assert "Unattributed: 5.00 ms of GPU time have no launch" in notes
     assert "Other threads: 4.00 ms" in notes
     assert "CUDA graphs: 20.0 ms" in notes
     assert "over the whole recording, steps or not" in notes
@@ -559,11 +559,13 @@ def test_f49_notes_name_pauses_and_workarounds():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes
-    assert any("3.00 ms: torch. Work" in note for note in notes)
-    assert any("5.00 ms altogether" in note for note in notes)
+    assert any("3.00 ms: torch. No figure" in note for note in notes)
+    assert any("5.00 ms in total" in note for note in notes)
     layer = gpu(paused_ns=3 * MS, pauses=(("", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
-    assert "The GPU was not observed for 3.00 ms. Work of that time is in no figure." in notes
+    assert (
+        "The GPU was not observed for 3.00 ms. No figure includes the work of that time." in notes
+    )
 
 
 def test_an_off_layer_has_no_notes_of_what_was_not_measured():

@@ -275,8 +275,8 @@ def test_where_the_step_waited_for_a_cpu_no_function_is_blamed() -> None:
     assert found.sentences[1:] == (
         "+115 ms in data",
         (
-            "for 79.0 ms of it the thread was ready to run, but had no CPU: which function it was "
-            "in is chance"
+            "for 79.0 ms of it the thread was ready to run, but had no CPU; chance decided in "
+            "which function it was"
         ),
     )
     assert found.functions  # the values remain

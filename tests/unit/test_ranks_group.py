@@ -428,7 +428,7 @@ def test_a_rank_that_hangs_is_told_with_where_it_stands():
     job.run(5, blocks=0)
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: Rank 42 (host n42) stands in data, decode42, and 199 others "
+        "No step has ended for 15.0 s: Rank 42 (host n42) is in data, decode42, and 199 others "
         "wait."
     )
     assert "No step has ended for " in job.judge.job_now(job.now).verdict
@@ -440,7 +440,7 @@ def test_a_rank_that_hangs_is_told_with_where_it_stands():
 @pytest.mark.parametrize(
     ("others", "told"),
     [
-        (True, "Rank 42 (host n42) stands in data, decode42, and 199 others wait."),
+        (True, "Rank 42 (host n42) is in data, decode42, and 199 others wait."),
         (None, ""),  # nothing is known of them
     ],
 )
@@ -459,8 +459,8 @@ def test_of_many_ranks_whose_gpus_all_have_work_none_is_the_cause():
     job.run(5, blocks=0)
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: Each rank waits for others, or its GPU has unfinished work: "
-        "which one is the cause is not known."
+        "No step has ended for 15.0 s: Each rank waits for others, or its GPU has unfinished work, "
+        "so the cause is not known."
     )
 
 

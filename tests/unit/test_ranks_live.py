@@ -21,6 +21,7 @@ from fastprof.report.ranks.live.window import (
     encode,
     encode_detail,
     means,
+    measured,
 )
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
 from fastprof.report.ranks.row import Between, RankRun, RankSteps
@@ -42,6 +43,7 @@ class Job:
 
     ``late`` is ms by rank and step, added to the section ``where``; ``noise`` is the relative
     variation of a section from rank to rank, ``shared`` the common variation of all ranks.
+    Steps in ``unmeasured`` are in no window.
     """
 
     def __init__(self, world=4, *, late=nothing, where="data", noise=0.02, shared=0.1, seed=1):
@@ -56,6 +58,7 @@ class Job:
         self.blocks = [{} for _ in range(world)]
         self.said = []
         self.silent = set()
+        self.unmeasured = frozenset()
 
     def jitter(self, part):
         return max(0.1, self.random.gauss(1.0, part))
@@ -71,8 +74,10 @@ class Job:
         for rank, work in enumerate(works):
             engine = longest - sum(work.values())
             row = (longest, 0.0, engine, *(work[n] + engine * (n == "backward") for n in SECTIONS))
-            self.rows[rank].append(row)
-        self.numbers.append(self.step)
+            if self.step not in self.unmeasured:
+                self.rows[rank].append(row)
+        if self.step not in self.unmeasured:
+            self.numbers.append(self.step)
         self.step += 1
         return longest / 1000
 
@@ -101,6 +106,10 @@ class Job:
 
     def value(self, rank, **changes):
         columns = [[round(ms * 1e6) for ms in of] for of in zip(*self.rows[rank], strict=True)]
+        names = COLUMNS
+        if self.unmeasured:
+            names = (*COLUMNS, "measured")
+            columns.insert(len(COLUMNS), measured(self.numbers, self.size))
         done = self.step - self.step % self.size
         found = means(columns, self.numbers, self.size)
         self.blocks[rank] |= {start: row for start, row in found.items() if start < done}
@@ -111,7 +120,7 @@ class Job:
             self.numbers = [n for n in self.numbers if n >= done]
         fields = {
             "job": JOB, "rank": rank, "world_size": self.world, "host": f"n{rank}",
-            "beat": self.beat, "steps": self.step, "size": self.size, "columns": COLUMNS,
+            "beat": self.beat, "steps": self.step, "size": self.size, "columns": names,
             "sections": SECTIONS, "blocks": self.blocks[rank], **changes,
         }  # fmt: skip
         return encode(RankWindow(**fields))
@@ -239,7 +248,7 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
     assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
-    assert "takes it 8.00 ms per step in the mean of the last 15 s; " in line
+    assert "takes it 8.00 ms per step, averaged over the last 15 s; " in line
     assert re.search(r"; this costs the job up to 15\.\d+ % of that time\.$", line)
     assert job.judge.job_now(job.now).verdict.startswith(
         f"No rank is late in its steps. {line.split(';')[0]}"
@@ -453,6 +462,13 @@ def test_a_stall_over_two_blocks_is_told_once_and_one_of_a_late_rank_too():
     assert len(job.said) == 3
 
 
+def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
+    job = Job(2, late=lambda r, s: 1500.0 if (r, s) == (1, 700) else 0.0)
+    job.unmeasured = frozenset(range(701, 704))
+    job.run(30)
+    assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
+
+
 def test_a_healthy_jitter_in_turns_is_no_finding():
     rng = random.Random(3)
     order = [rng.randrange(4) for _ in range(20000)]
@@ -504,7 +520,7 @@ def test_who_stands_still_while_the_others_wait_is_told():
         job.said += job.still(states.__getitem__)
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: Rank 1 (host n1) stands in data, decode (dataset.py:31), "
+        "No step has ended for 15.0 s: Rank 1 (host n1) is in data, decode (dataset.py:31), "
         "and 2 others wait."
     )
     assert "Steps end again." in job.run(1)
@@ -522,7 +538,7 @@ def test_a_phase_between_steps_that_goes_on_is_no_hang():
     for _ in range(4):  # and now rank 2 hangs
         job.said += job.still(lambda rank: {"phase": "validation", "waits": rank != 2})
     assert job.said == [
-        "No step has ended for 15.0 s: Rank 2 (host n2) stands in validation, and 3 others wait."
+        "No step has ended for 15.0 s: Rank 2 (host n2) is in validation, and 3 others wait."
     ]
 
 
@@ -551,9 +567,9 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
         job.said += job.still(lambda rank: {"place": places[rank]})
     (line,) = job.said
     assert line == (
-        "No step has ended for 15.0 s: rank 0 stands in forward, step (train.py:9); rank 1 stands "
-        "in data, decode (dataset.py:31). Which of them wait for others is not known without the "
-        "records of their GPUs."
+        "No step has ended for 15.0 s: rank 0 is in forward, step (train.py:9); rank 1 is in "
+        "data, decode (dataset.py:31). Only the records of their GPUs would show which of them "
+        "wait for others."
     )
 
 
@@ -632,20 +648,18 @@ FORWARD, DATA = "forward, step (train.py:9)", "data, decode (dataset.py:31)"
 
 
 PLACES_NOW = (
-    "rank 1 stands in data, decode (dataset.py:31); ranks 0, 2 stand in forward, step (train.py:9)."
+    "rank 1 is in data, decode (dataset.py:31); ranks 0, 2 are in forward, step (train.py:9)."
 )
 CULPRIT = (
-    "Rank 1 (host n1) stands in data, decode (dataset.py:31) while its GPU has no work, and 2 "
+    "Rank 1 (host n1) is in data, decode (dataset.py:31) while its GPU has no work, and 2 "
     "others wait."
 )
 # One GPU computes for ever, or its collective waits for a rank that has work, too.
 ALL_BUSY = (
-    f"{PLACES_NOW} Each rank waits for others, or its GPU has unfinished work: which one is the "
-    "cause is not known."
+    f"{PLACES_NOW} Each rank waits for others, or its GPU has unfinished work, so the cause is "
+    "not known."
 )
-NOT_KNOWN = (
-    f"{PLACES_NOW} Which of them wait for others is not known without the records of their GPUs."
-)
+NOT_KNOWN = f"{PLACES_NOW} Only the records of their GPUs would show which of them wait for others."
 
 
 @pytest.mark.parametrize(
@@ -697,7 +711,7 @@ def test_a_rank_at_another_pace_is_not_late():
     job.value = of
     assert job.run(10) == []
     assert job.judge.job_now(job.now).verdict.endswith(
-        " Not compared, as each makes its steps at another pace: rank 0."
+        " Not compared, because their steps have another pace: rank 0."
     )
 
 
@@ -818,7 +832,7 @@ def test_a_job_that_hangs_is_not_said_to_have_no_late_rank():
     told = job.judge.job_now(job.now)
     assert told.late is None
     assert told.verdict == (
-        "No step has ended for 30.0 s: Rank 2 (host n2) stands in data; ranks 0, 1, 3 wait."
+        "No step has ended for 30.0 s: Rank 2 (host n2) is in data; ranks 0, 1, 3 wait."
     )
     hang(job, rank=2, seconds=290.0, silent=True)
     told = job.judge.job_now(job.now)

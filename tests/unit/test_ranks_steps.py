@@ -137,7 +137,7 @@ def test_the_fix_names_what_takes_the_late_rank_longer():
         ({"functions": ()}, "Look at what rank 2 does in data: it takes 1"),
         ({"functions": (), "section": "GPU"}, "Look at the GPU of rank 2: its work takes 1"),
         ({"functions": (), "section": None}, "Give all ranks equal work"),
-        ({"cpu_wait": (7.0, 0.1)}, "Find out what else uses the CPUs of "),
+        ({"cpu_wait": (7.0, 0.1)}, "Find out which programs use the CPUs of "),
     ):
         other = replace(made, straggler=replace(late, **changed))
         assert other.finding.fix[0].startswith(begin)
@@ -252,7 +252,7 @@ def test_ranks_at_another_pace_are_not_compared():
     made = judged([learner, *job(4, 300)[1:]])
     assert made.straggler is None
     assert made.verdict.startswith("No straggler: one that is late by ")
-    said = "Not compared: rank 0 made 30 steps of 500 ms, other than the other ranks: no rank "
+    said = "Not compared: rank 0 made 30 steps of 500 ms, unlike the others, which therefore "
     assert any(note.startswith(said) for note in made.notes)
     alone = judged([snapshot(0, 2, [[(250.0, 200.0, 20.0, 30.0)] * 2] * 30), job(2, 300)[1]])
     assert alone.straggler is None
@@ -306,7 +306,7 @@ def test_random_jitter_is_no_straggler_but_its_cost_is_told():
     noise = random.Random(3)
     made = judged(job(rest=lambda rank, step: noise.expovariate(1 / 3.0)))
     assert made.straggler is None
-    assert any("not always the same one" in note for note in made.notes)
+    assert any("not always the same rank" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
@@ -400,12 +400,26 @@ def test_many_long_steps_of_a_rank_are_added_up():
     made = judged(job(2, steps=600, rest=lambda r, s: 600.0 if (r, s % 60) == (0, 30) else 0.0))
     assert len(made.hangs) == 10
     said = re.search(
-        r"Late in single steps: rank 0 in 10 of 600 steps by ([\d.]+) s in all \(([\d.]+) ms per "
-        r"step in the mean\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
+        r"Late in single steps: rank 0 in 10 of 600 steps by ([\d.]+) s in total \(([\d.]+) ms per "
+        r"step on average\), the longest: \d+ ms in step \d+, in no section\.", made.verdict,
     )  # fmt: skip
     assert said, made.verdict
     assert float(said[1]) == pytest.approx(6.0, abs=0.2)
     assert float(said[2]) == pytest.approx(10.0, abs=0.4)
+    # Not "no straggler": it is one in these steps.
+    assert made.verdict.startswith("Late in single steps: ")
+    assert " in no section. No straggler in the other steps: one that is late by " in made.verdict
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_long_steps_of_a_rank_are_no_noise_of_the_others(world):
+    def pauses(rank, step):
+        return 600.0 if (rank, step % 60) == (0, 30) else 0.0
+
+    assert judged(job(world, steps=600, rest=pauses)).seen_from_ms < 1.0
+    late = judged(job(world, steps=600, data=on(1, 2.0), rest=pauses)).straggler
+    assert (late.rank, late.section) == (1, "data")
+    assert late.late_ms == pytest.approx(2.0, abs=0.4)
 
 
 def test_the_sum_of_long_steps_has_all_of_them_and_is_of_the_steps_that_are_known():
@@ -419,7 +433,7 @@ def test_the_sum_of_long_steps_has_all_of_them_and_is_of_the_steps_that_are_know
     made = judged(ranks)
     assert len(made.hangs) == 50  # the longest
     said = re.search(
-        r"single steps: rank 0 in 60 of 3600 steps by ([\d.]+) s in all \(([\d.]+) ms per step",
+        r"single steps: rank 0 in 60 of 3600 steps by ([\d.]+) s in total \(([\d.]+) ms per step",
         made.verdict,
     )
     assert said, made.verdict

@@ -228,7 +228,7 @@ def test_f20_worker_functions_are_kept_apart_from_the_process_itself() -> None:
     assert len(report.threads) == 1
     text = report.to_text(full=True)
     assert "Functions in other processes: (workers of main) (1 of 1)" in text
-    assert "in none of its figures" in text
+    assert "none of its figures includes their time" in text
 
 
 def test_names_of_worker_trees_stand_for_themselves() -> None:

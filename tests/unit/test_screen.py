@@ -300,7 +300,7 @@ def test_a_large_part_of_the_steps_that_is_no_finding_is_on_the_screen() -> None
     assert not report.examination.findings
     text = " ".join(screen_lines(report, 80))
     assert "Unusual: The training thread waits for a CPU for 50.0 % of the step." in text
-    assert "Fix: Stop what else runs on this machine" in text
+    assert "Fix: Stop the other programs on this machine" in text
     assert "Unusual" not in build_report(run()).to_text()
 
 
@@ -354,7 +354,7 @@ def run_with_validation() -> fastprof.Report:
 
 def test_what_the_run_did_beside_its_steps_is_one_line() -> None:
     report = run_with_validation()
-    (line,) = (x for x in report.to_text().splitlines() if x.startswith("Beside the measured"))
+    (line,) = (x for x in report.to_text().splitlines() if x.startswith("Outside the measured"))
     assert re.search(r"validation \d+\.\d ms each \(3 times\)", line)
     assert "Phases of the run" in report.to_text(full=True)
 

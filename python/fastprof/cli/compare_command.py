@@ -25,8 +25,8 @@ conditions of --fail-if:
   data>+0.5ms       a section took more than 0.5 ms more per step
   "p99(step)>+10%"  also p50, p95, min, max, count, self, share, gpu
   gpu_util<-5points gpu_util<80%  memory>+1GiB  throughput<-5%  count(forward)>+0
-Without a sign the condition is about the run after alone.  Names with blanks or brackets
-stand in quotes.
+A condition without a sign checks the run after alone.  Put names with blanks or brackets in
+quotes.
 
 exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
 """

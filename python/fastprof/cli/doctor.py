@@ -114,25 +114,25 @@ def constructors(backend: str) -> str:
         return "recorded: classes and callable objects have rows in reports"
     return (
         "not recorded: PyEval_SetProfile does not report calls of classes and of callable objects; "
-        "methods in Python (__init__, __call__) have rows, the rest counts to the caller"
+        "methods in Python (__init__, __call__) have rows, the rest is in their caller's time"
     )
 
 
 def threads(backend: str) -> str:
     """Return which threads are recorded."""
     if backend == "monitoring":
-        return "recorded: all of the main interpreter; those of subinterpreters are not"
+        return "recorded: all threads of the main interpreter, none of subinterpreters"
     version = sys.version_info[:3]
     if version > (3, 14, 0):
-        at_start = "those that run at the start, if none of them has a profile function"
+        at_start = "threads that run at the start, if none of them has a profile function"
     elif version == (3, 14, 0) or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        at_start = "the one that starts the recording, not others that run already"
+        at_start = "the thread that starts the recording, not others that run already"
     else:
-        at_start = "those that run at the start without a profile function"
+        at_start = "threads that run at the start without a profile function"
     return (
-        f"recorded: {at_start}, and those that the module threading starts later; other threads "
-        "that start later are not, because PyEval_SetProfile is set in each thread; those of "
-        "subinterpreters are not"
+        f"recorded: {at_start}, and threads that the module threading starts later; not recorded: "
+        "other threads that start later, because PyEval_SetProfile is set in each thread, and "
+        "threads of subinterpreters"
     )
 
 
@@ -158,7 +158,7 @@ def _switch() -> str:
     if MODE == "on":
         return "FASTPROF=1: a run starts at `import fastprof` and reports at exit"
     if MODE == "off":
-        return "FASTPROF=0: everything is forced off; unset it to record"
+        return "FASTPROF=0: everything is switched off; unset it to record"
     value = os.environ.get("FASTPROF")
     state = f"FASTPROF={value} is ignored, it can be 1 or 0" if value else "FASTPROF is not set"
     return f"{state}: {_ENABLE}"

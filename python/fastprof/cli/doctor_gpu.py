@@ -86,15 +86,15 @@ _BY_VERSION = (
 
 #: The trial's result on CUPTI's clock: gpu/drainer_clock.c.
 _CLOCKS = {
-    False: "CUPTI's: beside the system's clock it counts nanoseconds; each recording compares them",
+    False: "CUPTI's, which counts nanoseconds as the system's does; each recording compares both",
     True: "the system's, in place of CUPTI's, which does not count nanoseconds",
 }
 
 #: The choice of callbacks in a run: fp_gpu_nested in collector.h.
 _LAUNCHES = (
-    "callbacks of CUDA's runtime and driver; a run switches off the callback of a runtime "
-    "function after 1000 of its calls have all called the driver, whose callback reports the "
-    "same, and switches it on again if a kernel arrives whose launch no callback reported"
+    "callbacks of CUDA's runtime and driver; if 1000 calls of a runtime function have all called "
+    "the driver, whose callback reports the same, a run switches off the runtime's callback; it "
+    "switches it on again if a kernel arrives whose launch no callback reported"
 )
 
 Row = tuple[str, str]

@@ -75,8 +75,8 @@ def job_lines(
         return said, []
     if late.rank:
         said += wrapped(
-            "What follows covers rank 0 only: what makes only this rank faster makes no step "
-            f"shorter while the others wait for rank {late.rank}.",
+            "The report below covers rank 0 only. A faster rank 0 makes no step shorter while the "
+            f"others wait for rank {late.rank}.",
             width,
         )
     return said, wrapped(f"{_late_text(late, when)}: see above.", width)

@@ -70,10 +70,9 @@ def _watch(folder: str | None) -> Watch:
     if problem is not None:
         raise ValueError(str(problem))
     raise ValueError(
-        "no job of several ranks runs on this machine, as far as the environment of this user's "
-        f"processes says: name the directory that {DIRECTORY} names in the job (a job of jax has "
-        "no other place that this command can read), or MASTER_ADDR:MASTER_PORT of a job that "
-        "sets them in the program"
+        "no process of this user on this machine has the environment of a job of several ranks: "
+        f"name the job's {DIRECTORY}, or MASTER_ADDR:MASTER_PORT of a job that sets them in the "
+        "program (a job of jax can be read from the directory only)"
     )
 
 

@@ -8,13 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastprof.comparison.join import join
-from fastprof.comparison.model import (
-    Change,
-    Comparison,
-    Effect,
-    Pair,
-    Row,
-)
+from fastprof.comparison.model import Change, Comparison, Effect, Pair, Row
 from fastprof.comparison.notes import notes
 from fastprof.comparison.runs import (
     CPU,

@@ -60,7 +60,7 @@ def _names(run: Run) -> str:
 
 
 def _no_such(function: str, what: str) -> ConditionError:
-    return ConditionError(f"{function}() is not known of {what}")
+    return ConditionError(f"{what} has no {function}()")
 
 
 def _special(run: Run, name: str, function: str) -> _Found:

@@ -14,10 +14,10 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     out = []
     if stepped and single:
         out.append(
-            "One run per side: the intervals know how steps vary within these runs, not how one "
-            "run of a program differs from the next. A change of up to "
-            f"{chosen_percent(noise)} of a row counts as none for that reason; several runs per "
-            "side (--before, --after) measure it."
+            "One run per side: the intervals show how steps vary within these runs, not how two "
+            f"runs of one program differ. Therefore a change of a row by up to "
+            f"{chosen_percent(noise)} counts as none; several runs per side (--before, --after) "
+            "measure that difference."
         )
     for side, runs in (("before", before), ("after", after)):
         out += [note for run in runs for note in _of_run(side, run, single)]
@@ -29,7 +29,7 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
         "Figures of functions and kernels are of "
         + ("measured steps" if measured else "the whole recording")
         + (", warm-up included, per step" if stepped and not measured else "")
-        + (". They describe: without several runs per side there is no test of them." if single
+        + (". They are not tested, because that needs several runs per side." if single
            else "; functions are tested by their runs' means (Benjamini-Hochberg).")
     )  # fmt: skip
     if any(run.without_waits.hidden_ms for run in (*before, *after)):
@@ -37,9 +37,9 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     muted = [run for run in (*before, *after) if run.muted]
     if muted:
         out.append(
-            "Functions muted to keep the overhead low were not recorded all the time, and from "
-            "then on their time counted to their callers; record with "
-            "Profiler(recorder={'max_overhead': 0}) to compare them."
+            "Some functions were muted to keep the overhead low: from then on their time is part "
+            "of their callers' time. To compare them, record with "
+            "Profiler(recorder={'max_overhead': 0})."
         )
     return tuple(out)
 
@@ -48,7 +48,7 @@ def _of_run(side: str, run: Run, single: bool) -> list[str]:
     out = []
     if run.left_out:
         out.append(
-            f"Left out of the run {side} ({run.label}) as not yet settled: "
+            f"Left out of the run {side} ({run.label}), because step times had not settled: "
             f"{plural(run.left_out, 'step')} after its warm-up."
         )
     if run.left_out is None:
@@ -58,12 +58,12 @@ def _of_run(side: str, run: Run, single: bool) -> list[str]:
     measured = run.report.steps.measured
     if used and used + (run.left_out or 0) < measured:
         out.append(
-            f"Of the run {side} ({run.label}), the last {used} of {measured} measured steps were "
-            "kept one by one; the statistics cover those."
+            f"Of {measured} measured steps, the run {side} ({run.label}) kept the last {used} "
+            "individually; the statistics cover these."
         )
     if run.interrupted:
         busy = "The machine was busy" if run.busy else "The machine was also used"
-        effect = " Nothing is tested for that reason."
+        effect = " Therefore nothing is tested."
         if not run.busy:
             effect = " A difference of that size is not called a change."
         out.append(

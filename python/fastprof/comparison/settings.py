@@ -7,9 +7,9 @@ from fastprof.comparison.runs import Run
 from fastprof.report.model import Report
 from fastprof.tables.cells import NAME_WIDTH
 
-_OTHER_TIMES = "times are not of the same machine or interpreter"
-_OTHER_CLOCK = "their times were taken in different ways"
-_OTHER_WORK = "a step is not the same work on both sides"
+_OTHER_TIMES = "the times come from different machines or interpreters"
+_OTHER_CLOCK = "the times were measured in different ways"
+_OTHER_WORK = "a step does different work on the two sides"
 _ELSEWHERE = "functions that run in workers are in no figure"
 
 #: Fields of ``meta`` -> (their name, the effect of a difference).  Those that always differ
@@ -21,10 +21,11 @@ _META: Mapping[str, tuple[str, str]] = {
     "machine": ("machine", _OTHER_TIMES),
     "host_id": ("boot of the machine", "another machine, or this one restarted"),
     "cpu": ("CPU", _OTHER_TIMES),
-    "cpus": ("CPUs", "what runs in several threads takes other times"),
+    "cpus": ("CPUs", "work in several threads takes a different time"),
     "cpu_limit": ("CPU limit of the container", ""),
     "torch_threads": ("PyTorch's threads", ""),
     "torch_anomaly_mode": ("PyTorch's anomaly detection", "it makes forward and backward longer"),
+    "torch_gpus": ("GPUs of another maker", _OTHER_TIMES),
     "torch_untrained": ("gradients that no optimizer uses", ""),
     "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
     "clock": ("clock", ""),
@@ -36,6 +37,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "torch": ("PyTorch", ""),
     "framework": ("framework", ""),
     "command": ("command line", ""),
+    "ended_by": ("ended by", ""),
 }
 _NEVER = frozenset(
     {
@@ -147,7 +149,7 @@ def _facts(report: Report) -> dict[str, tuple[str, str]]:
     if report.snapshot.muted:
         facts["functions muted"] = (
             "yes",
-            "the time of muted functions counts to their callers",
+            "the time of muted functions is part of their callers' time",
         )
     return facts
 

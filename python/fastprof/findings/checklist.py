@@ -113,15 +113,11 @@ def _overlapped(facts: Facts) -> _Answer:
 
 
 _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (
-    (
-        "GPU utilization above 80 %",
-        _busy,
-        "speed up data loading, or raise the batch size",
-    ),
+    ("GPU utilization above 80 %", _busy, "speed up data loading, or raise the batch size"),
     (
         "Step time consistent (varies by less than 10 %)",
         _consistent,
-        "look at data loading and at batches of different size",
+        "check data loading, and whether batches differ in size",
     ),
     ("GPU memory used 85 to 95 %", _filled, "change the batch size"),
     (

@@ -140,7 +140,7 @@ def percent(share: float) -> str:
 
 def span_text(ms: float, facts: Facts) -> str:
     """Format a time per span: ``12.3 ms per step``."""
-    return duration(ms) + (" per step" if facts.per == "step" else " in all")
+    return duration(ms) + (" per step" if facts.per == "step" else " in total")
 
 
 def while_idle(facts: Facts, ms: float) -> tuple[float, str]:

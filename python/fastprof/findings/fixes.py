@@ -57,7 +57,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "sync-item": {
         "torch": (
-            ("Read values every 50 or 100 steps, not each; add up metrics in a tensor "
+            ("Read values every 50 or 100 steps, not in every step: add up metrics in a tensor "
             "(loss.detach()) and read it once."),
             ("Compute on whole tensors instead of element by element; tensor.tolist() reads "
             "all elements at once."),
@@ -104,12 +104,12 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "logging-share": {
         "torch": (
-            ("Log every 100 steps and not each; write files from another thread "
-            "(logging.handlers.QueueHandler) and do not flush each line."),
+            ("Log every 100 steps, not in every step; write files from another thread "
+            "(logging.handlers.QueueHandler), and do not flush each line."),
             "Switch W&B off while profiling.",
         ),
         "lightning": (
-            ("Call self.log() in every 50th training_step and not in each: it takes time even if "
+            ("Call self.log() in every 50th training_step, not in each: it takes time even if "
             "Trainer(log_every_n_steps=...) writes nothing. Check the callbacks' work per batch."),
         ),
         "transformers": (
@@ -119,11 +119,11 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "checkpoint-often": {
         "torch": (
             ("Save every few hundred steps or minutes; torch.distributed.checkpoint.async_save "
-            "writes beside training."),
+            "writes in the background."),
         ),
         "lightning": (
             ("ModelCheckpoint(every_n_train_steps=500) or train_time_interval=; "
-            "AsyncCheckpointIO() writes beside training."),
+            "AsyncCheckpointIO() writes in the background."),
         ),
         "transformers": (
             f'{_HF}(save_strategy="steps", save_steps=500, save_total_limit=2).',
@@ -145,26 +145,26 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "gc-pressure": {
         "torch": (
-            ("gc.collect(); gc.freeze() after the model is built: later collections leave out "
-            "what is there then."),
+            ("gc.collect(); gc.freeze() after the model is built: later collections skip the "
+            "objects that exist then."),
             ("gc.disable() in the loop and gc.collect(1) every few hundred steps (in distributed "
             "runs at the same steps on all ranks), or gc.set_threshold(50_000, 20, 20)."),
-            "Make fewer containers per step; do not keep graphs or lists of Python objects.",
+            "Create fewer containers per step; do not keep graphs or lists of Python objects.",
         ),
     },
     "cpu-contention": {
         "torch": (
             ("Fewer threads: torch.set_num_threads(CPUs / processes) or OMP_NUM_THREADS, and no "
             "more loader workers than CPUs are left."),
-            ("Or more CPUs: the job's request to the scheduler, the container's limit, "
-            "`taskset` and CPU binding of the launcher."),
+            ("Or give the program more CPUs: check the job's request to the scheduler, the "
+            "container's limit, `taskset` and the launcher's CPU binding."),
         ),
     },
     "lock-contention": {
         "torch": (
-            ("Hold the lock for less: copy what is needed and work outside of it, or hand over "
-            "with queue.SimpleQueue."),
-            "Move pure Python work of threads into a process: threads share the interpreter.",
+            ("Hold the lock for a shorter time: copy the data, release the lock, then work on the "
+            "copy; or hand the data over with queue.SimpleQueue."),
+            "Move pure Python work from threads to a process: threads share the interpreter.",
         ),
     },
     "forward-share": {
@@ -200,16 +200,16 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "gpu-throttled": {
         "torch": (
-            ("Heat: nvidia-smi -q -d TEMPERATURE,PERFORMANCE beside the run; look at fans, air "
-            "flow, dust and what runs next to it, or use another machine."),
-            ("Power: nvidia-smi -q -d POWER shows the limit, nvidia-smi -pl raises it where supply "
-            "and cooling allow; a power brake comes from the machine's power supply."),
+            ("Heat: run nvidia-smi -q -d TEMPERATURE,PERFORMANCE during the training; check fans, "
+            "air flow, dust and neighbouring devices, or use another machine."),
+            ("Power: nvidia-smi -q -d POWER shows the limit; nvidia-smi -pl raises it, if supply "
+            "and cooling allow. A power brake comes from the machine's power supply."),
         ),
     },
     "imbalance": {
         "torch": (
-            ("Give all ranks equal work: batches of similar length, a sampler that balances; "
-            "look at what the slowest rank does otherwise."),
+            ("Give all ranks equal work: batches of similar length, a sampler that balances them; "
+            "look at what the slowest rank does differently."),
         ),
     },
     "step-time-variation": {
@@ -260,8 +260,8 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "memory-leak": {
         "torch": (
-            ("Keep loss.detach() or loss.item() and not the loss: a graph hangs on it; empty "
-            "lists that grow; look at hooks and caches."),
+            ("Store loss.detach() or loss.item(), because the loss keeps its whole graph alive; "
+            "empty lists that grow; check hooks and caches."),
         ),
     },
     "memory-fragmentation": {
@@ -272,9 +272,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "small-batch": {
         "torch": (
-            ("Raise the batch size (or tokens per batch); gradient accumulation does not help "
-            "here, it keeps batches small."),
-            "torch.compile makes fewer calls of them.",
+            ("Raise the batch size (or the tokens per batch). Gradient accumulation does not help "
+            "here, because its batches stay small."),
+            "torch.compile merges operators, so that fewer calls remain.",
         ),
         "transformers": (
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
@@ -288,8 +288,8 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "occupancy": {
         "torch": (
-            ("A larger batch, micro-batching with more per micro-batch, gradient accumulation "
-            "in fewer and larger parts; torch.compile."),
+            ("A larger batch, larger micro-batches, gradient accumulation in fewer and larger "
+            "parts; torch.compile."),
         ),
     },
     "blocks-per-sm": {

@@ -132,12 +132,7 @@ def walk(
 
 
 def _enter(
-    group: GroupTime,
-    names: Sequence[str],
-    here: int,
-    place: tuple[int, int],
-    ns: float,
-    calls: int,
+    group: GroupTime, names: Sequence[str], here: int, place: tuple[int, int], ns: float, calls: int
 ) -> None:
     """Count the calls of an outermost node of a group."""
     group.calls += calls

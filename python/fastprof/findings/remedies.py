@@ -156,8 +156,7 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
         ))  # fmt: skip
     name = "" if hot is None or is_library(hot.key) else where(hot.key)
     if waits:
-        out.append(f"Read less or from faster storage in {name}." if name else
-                   "Read less, or from faster storage.")  # fmt: skip
+        out.append(f"Read less, or from faster storage{f', in {name}' if name else ''}.")
     elif name:
         line = None if hot is None else _line_of(facts, hot)
         first = "" if line is None or line.alone else f", line {line.number} first"
@@ -165,14 +164,14 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
     elif found.advised is None or not found.has_loader:
         out.append("Do less per sample: compute once what stays the same, and store it.")
         if found.have and hot is None:
-            out.append("Run it once without workers to see which functions load, and their lines.")
+            out.append("Run once without workers to see the functions and lines that take time.")
     return tuple(out)
 
 
 #: torch calls it for an IterableDataset.
 _STREAM = "_IterableDatasetFetcher"
 _SPLIT = (
-    " The dataset is a stream (IterableDataset): each of several workers must yield its part only "
+    " The dataset is a stream (IterableDataset): each worker must yield only its part of it "
     "(torch.utils.data.get_worker_info()), or the program trains on each sample several times."
 )
 
@@ -383,7 +382,7 @@ def optimizer_fix(facts: Facts) -> tuple[str, ...]:
             "fused=True, if the optimizer is torch's Adam, AdamW, SGD"
             + (" or Adagrad." if facts.gpu is None else ".")
         )
-        out.append("An optimizer of the program's: torch.compile its step.")
+        out.append("For another optimizer: torch.compile its step.")
     elif "fused" not in found.modes:
         out.append(f"{_names(found)} has no fused version: torch.compile its step.")
     return tuple(out)

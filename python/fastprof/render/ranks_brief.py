@@ -58,7 +58,9 @@ def _verdict(report: RankReport) -> str:
     known = report.straggler is not None or report.seen_from_ms is not None
     if known or not reason:
         return report.verdict
-    return report.verdict.replace(f"{_NOT_KNOWN}.", f"{_NOT_KNOWN}: {reason}.", 1)
+    head, found, rest = report.verdict.partition(_NOT_KNOWN)
+    where, _, rest = rest.partition(".")
+    return f"{head}{found}{where}: {reason}.{rest}"
 
 
 def brief_lines_live(job: JobNow, width: int) -> list[str]:

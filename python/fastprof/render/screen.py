@@ -122,8 +122,8 @@ def _unmarked(report: Report) -> str:
         )
     if steps.measured and {row.name for row in steps.rows} <= {UNACCOUNTED, OWN_COST}:
         return (
-            "No section ran in these steps. A part of the step that runs in `with "
-            'fastprof.profile_section("forward"):` has a row here.'
+            "No section ran in these steps. To give a part of the step a row here, run it in `with "
+            'fastprof.profile_section("forward"):`.'
         )
     return ""
 

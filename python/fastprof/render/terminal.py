@@ -11,12 +11,7 @@ from fastprof.tables.cells import Table
 from fastprof.tables.layout import width_of, without_spare
 
 
-def show(
-    report: Report,
-    stream: TextIO | None = None,
-    *,
-    full: bool = False,
-) -> None:
+def show(report: Report, stream: TextIO | None = None, *, full: bool = False) -> None:
     """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream."""
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)

@@ -87,7 +87,7 @@ class Finding:
     def saving(self) -> str:
         """The estimated saving as text: ``12.3 ms per step, 30.1 %``; empty if unknown."""
         if self.saving_total_ms is not None:
-            return f"{duration(self.saving_total_ms)} in all"
+            return f"{duration(self.saving_total_ms)} in total"
         ms = "" if self.saving_ms is None else f"{duration(self.saving_ms)} per step"
         share = "" if self.saving_share is None else with_percent(self.saving_share)
         return ", ".join(filter(None, (ms, share)))

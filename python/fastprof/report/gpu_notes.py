@@ -57,11 +57,11 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
     for pause in report.pauses:
         yield (
             f"The GPU was not observed for {duration(pause.paused_ns / 1e6)}"
-            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. Work of that time is in no "
-            f"figure."
+            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. No figure includes the work "
+            "of that time."
         )
     if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
-        yield f"The GPU was not observed for {duration(report.paused_ns / 1e6)} altogether."
+        yield f"The GPU was not observed for {duration(report.paused_ns / 1e6)} in total."
     for name, count in gpu.counters.items():
         if count and name not in _WORK:
             what = _FAULTS.get(name, f"GPU: {name.replace('_', ' ')}")
@@ -71,7 +71,7 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
 def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterator[str]:
     yield (
         "GPU work counts for the section and function that launched it, not for the one during "
-        "which it ran; activities that run at the same time count each."
+        "which it ran; activities that run at the same time each count in full."
     )
     totals = report.totals
     if totals is not None and totals.inherited_ns:
@@ -86,8 +86,8 @@ def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterato
         )
     if totals is not None and totals.unattributed_ns:
         yield (
-            f"Unattributed: of {duration(totals.unattributed_ns / 1e6)} of GPU time no launch was "
-            "seen; they are in no row."
+            f"Unattributed: {duration(totals.unattributed_ns / 1e6)} of GPU time have no launch "
+            "that fastprof saw; they are in no row."
         )
     if totals is not None and totals.replayed_ns:
         yield (

@@ -271,7 +271,7 @@ def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str
         if loading < max(DATA_SHARE * (loading + rest_ms), SHORT_BATCH_MS):
             return ""
         return (
-            f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
+            f"{loader} has no workers, so the loop loads its batches, {load} against {step}: "
             f"{_workers(row.needed)} could load them meanwhile"
             f"{_cpus(row) or ' if a CPU is free'}."
         )
@@ -305,7 +305,7 @@ def _cpus(row: WorkerRow) -> str:
         return ""
     return (
         f" (this process may use {plural(row.cpus, 'CPU')}: if loading "
-        "computes rather than waits, make it cheaper instead)"
+        "mostly computes, make it cheaper instead)"
     )
 
 
@@ -327,7 +327,7 @@ def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
             )
     if snapshot.worker_threads:
         notes.append(
-            "Functions of worker processes have separate tables: their time passes beside "
-            "that of this process and is in none of its figures."
+            "Functions of worker processes have separate tables: workers run in parallel with "
+            "this process, and none of its figures includes their time."
         )
     return notes

@@ -340,54 +340,12 @@ class GpuReport:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRow:
-    """One kernel name on one device, over all its configurations.
-
-    ``share`` is the share of all kernels' time.  ``blocks_per_sm`` is the mean number of blocks per
-    multiprocessor, weighted by duration: below 1 some multiprocessors have no work.  ``occupancy``
-    is estimated from it, see :mod:`fastprof.report.occupancy`.  ``tensor_cores`` is derived from
-    the name; None: the name does not tell.  ``block``, ``grid``, ``registers`` (per thread) and
-    ``shared_bytes`` (per block) describe the configuration with most time, one of
-    ``configurations``; a grid that varied is the last one.
-    """
-
-    name: str
-    device: int | None
-    kind: str
-    tensor_cores: bool | None
-    count: int
-    total_ns: int
-    share: float | None
-    mean_us: float | None
-    min_us: float | None
-    max_us: float | None
-    small_count: int | None
-    small_ns: int | None
-    blocks_per_sm: float | None
-    occupancy: float | None
-    block: tuple[int, int, int] | None
-    grid: tuple[int, int, int] | None
-    grid_varied: bool | None
-    registers: int | None
-    shared_bytes: int | None
-    configurations: int
-
-    @property
-    def total_ms(self) -> float:
-        """Time of all launches, in ms."""
-        return self.total_ns / 1e6
-
-    @property
-    def blocks_rating(self) -> str | None:
-        """``good`` above 1 block per multiprocessor, ``poor`` below 0.5, else ``fair``."""
-        if self.blocks_per_sm is None:
-            return None
-        return "good" if self.blocks_per_sm > 1 else "poor" if self.blocks_per_sm < 0.5 else "fair"
-
-
-@dataclass(frozen=True, slots=True)
 class KernelUse:
-    """Launches of one kernel by one section or function; ``share`` of all kernels there."""
+    """Launches of one kernel by one section or function.
+
+    ``share`` is the share of all kernels' time there.  ``tensor_cores`` is derived from the name;
+    None: the name does not tell.
+    """
 
     name: str
     device: int | None
@@ -402,6 +360,38 @@ class KernelUse:
     def total_ms(self) -> float:
         """Time of these launches, in ms."""
         return self.total_ns / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow(KernelUse):
+    """One kernel name on one device, over all its configurations.
+
+    ``blocks_per_sm`` is the mean number of blocks per multiprocessor, weighted by duration: below 1
+    some multiprocessors have no work.  ``occupancy`` is estimated from it, see
+    :mod:`fastprof.report.occupancy`.  ``block``, ``grid``, ``registers`` (per thread) and
+    ``shared_bytes`` (per block) describe the configuration with most time, one of
+    ``configurations``; a grid that varied is the last one.
+    """
+
+    min_us: float | None
+    max_us: float | None
+    small_count: int | None
+    small_ns: int | None
+    blocks_per_sm: float | None
+    occupancy: float | None
+    block: tuple[int, int, int] | None
+    grid: tuple[int, int, int] | None
+    grid_varied: bool | None
+    registers: int | None
+    shared_bytes: int | None
+    configurations: int
+
+    @property
+    def blocks_rating(self) -> str | None:
+        """``good`` above 1 block per multiprocessor, ``poor`` below 0.5, else ``fair``."""
+        if self.blocks_per_sm is None:
+            return None
+        return "good" if self.blocks_per_sm > 1 else "poor" if self.blocks_per_sm < 0.5 else "fair"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _COUNTERS = {
     "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",
     "call_sites_off": "Places in the code that call Python functions and were switched off to stay "
     "within the overhead budget (a C function that such a place calls later is not recorded, and "
-    "its time counts to its caller)",
+    "its time is part of its caller's)",
     "names_dropped": "Uses of section names beyond the limit, counted as (other sections)",
 }
 
@@ -130,8 +130,8 @@ def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
     if more:
         names.append(f"and {more} more")
     yield (
-        "Functions muted to stay within the overhead budget, whose time from then on counts to "
-        f"their callers: {', '.join(names)}."
+        "Functions muted to stay within the overhead budget, whose time from then on is part of "
+        f"their callers' time: {', '.join(names)}."
     )
 
 

@@ -416,7 +416,7 @@ def _context_sentences(context: _Context, excess_ms: float, *, by_chance: bool) 
     waited = context.waited_ms
     if waited is not None and waited >= _WORTH * excess_ms:
         text = f"for {duration(waited)} of it the thread was ready to run, but had no CPU"
-        yield f"{text}: which function it was in is chance" if by_chance else text
+        yield f"{text}; chance decided in which function it was" if by_chance else text
         return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):

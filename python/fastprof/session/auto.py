@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from fastprof.capture import exit_status
 from fastprof.session.output.periodic import final_report, timings
-from fastprof.session.patching import exit_status
 from fastprof.session.profiler import Profiler, run_of
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from fastprof.capture import exit_status
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
@@ -33,7 +34,6 @@ from fastprof.session.output.metrics import Metric, MetricWindow, loader_stats, 
 from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.own_time import OwnTime, clock
-from fastprof.session.patching import exit_status
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.ranks.live import LiveRanks
 from fastprof.session.run_phase import RunPhase

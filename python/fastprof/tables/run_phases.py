@@ -57,5 +57,5 @@ def phases_text(report: Report, least: float) -> str:
             parts.append(f"{name} {duration(row.mean_ms)} each ({counted(row.entries)} times)")
         else:
             parts.append(f"{name} {duration(row.wall_ms)}")
-    of_what = "Beside the measured steps" if report.steps.measured else "Of the run"
+    of_what = "Outside the measured steps" if report.steps.measured else "Of the run"
     return f"{of_what}: {', '.join(parts)}." if parts else ""

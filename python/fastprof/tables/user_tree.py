@@ -105,5 +105,5 @@ def _hidden(tree: UserTree, width: int) -> list[str]:
     parts += [plural(others, "other" if parts else "library function")] if others else []
     if not parts:
         return []
-    text = f"Hidden: {', '.join(parts)}; their time counts to the function that led to them."
+    text = f"Hidden: {', '.join(parts)}; their time is part of the function that led to them."
     return wrapped(text, width)

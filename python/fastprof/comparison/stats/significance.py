@@ -17,14 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, mean, variance
 
-from fastprof.comparison.model import (
-    FASTER,
-    NO_CHANGE,
-    NOT_TESTED,
-    SLOWER,
-    Effect,
-    MedianChange,
-)
+from fastprof.comparison.model import FASTER, NO_CHANGE, NOT_TESTED, SLOWER, Effect, MedianChange
 from fastprof.comparison.stats import quantiles
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means
@@ -232,12 +225,12 @@ def _verdict(effect: Effect, p: float, level: float) -> Effect:
         surely = "" if abs(estimate) <= effect.margin_ms else "surely "
         reason = (
             f"these runs differ, but not {surely}by more than the {duration(effect.margin_ms)} "
-            "that runs of the same program may"
+            "by which runs of the same program may differ"
         )
         if effect.reason:
             reason += f" ({effect.reason})"
     elif known and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
-        reason = "chance gives as much in one of several rows"
+        reason = "among several rows, chance makes one differ as much"
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
 
 

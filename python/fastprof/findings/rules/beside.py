@@ -90,10 +90,10 @@ def _no_phases(facts: Facts, ms: float) -> Draft | None:
         facts, _LIMIT, ms,
         rule="unaccounted",
         title="{share} of the step is in no section: forward and backward have none",
-        evidence=("Nothing can be said about the phases of a step.",),
+        evidence=("So the report has no times for the phases of a step.",),
         fix=(
-            ("Around the loop, `with fastprof.integrations.torch_loop.attach(profiler):` makes the "
-            'sections; or write them, as `with profile_section("forward"):`.'),
+            ("Put `with fastprof.integrations.torch_loop.attach(profiler):` around the loop: it "
+            'opens the sections. Or open them yourself: `with profile_section("forward"):`.'),
         ),
         sections=frozenset({UNACCOUNTED}),
     )  # fmt: skip
@@ -116,11 +116,11 @@ def validation_share(facts: Facts) -> Draft | None:
         return None
     return Draft(
         value=100 * share, unit="%",
-        title=f"Validation takes {percent(share)} of the training's time",
+        title=f"Validation takes {percent(share)} of the training time",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
             (f"It ran {plural(times, 'time')}, {duration(ms * count / times)} each; the steps "
-            f"between two take {duration(facts.span_ms * count / times)}."),
+            f"between two validations take {duration(facts.span_ms * count / times)}."),
         ),
         fix=fixes("validation-share", facts.framework),
         ms=ms, promises=False, beside=True,
@@ -184,9 +184,14 @@ def _mostly(facts: Facts, hot: Hot | None) -> str:
 
 def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
     if hot is None:
-        return ("Do the work of this section less often, or in parallel to the step.",)
+        return ("Do the work of this section less often, or in parallel with the step.",)
     if not facts.is_loop(hot.key):
-        return (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
+        return (
+            (
+                f"Look at {where(hot.key)}: call it less often, do more per call, or run it in "
+                "parallel with the step."
+            ),
+        )
     called = top_calls(hot)
     if not called:
         return (f"Look at the loop's own code in {where(hot.key)}.",)

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from fastprof.findings.draft import (
-    Abstain,
-    Draft,
-    need_steps,
-    percent,
-    share_draft,
-    span_text,
-)
+from fastprof.findings.draft import Abstain, Draft, need_steps, percent, share_draft, span_text
 from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS
@@ -22,7 +15,7 @@ _OWN = 0.8
 #: A wait for more than this part of a step is a finding, whichever program has the CPUs.
 _MOST = 2 / 3
 _OTHERS = (
-    ("Stop what else runs on this machine, or give this program CPUs that no other program "
+    ("Stop the other programs on this machine, or give this program CPUs that no other program "
     "uses (the job's request, the container's limit, `taskset`)."),
     "Then record again: the other figures of this run come from a busy machine.",
 )  # fmt: skip
@@ -89,7 +82,7 @@ def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
         )  # fmt: skip
         out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
     if workers > cpus - 1 and not _wants_workers(facts):
-        out.append(f"DataLoader(num_workers={cpus - 1}): one CPU is the training thread's.")
+        out.append(f"DataLoader(num_workers={cpus - 1}): the training thread needs one CPU.")
     return tuple(out) or (() if threads + workers > cpus else others)
 
 

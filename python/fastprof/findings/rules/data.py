@@ -89,7 +89,7 @@ def data_loading(facts: Facts) -> Draft | None:
         if facts.share(saved) >= _SAVES:
             much += f", an estimated {span_text(saved, facts)}"
         little = (
-            f"{plural(found.advised, 'worker')} may save {much}: a batch has to be handed over, "
+            f"{plural(found.advised, 'worker')} may save {much}: handing over a batch takes time, "
             "and a worker needs a CPU. Measure it."
         )
         found, saved = replace(found, advised=None), ms
@@ -182,7 +182,7 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
         return f"{text}, but other programs have the CPUs of this machine."
     if little:
         return little
-    return f"{text}, and the program may use {cpus}, of which training takes one."
+    return f"{text}, but the program may use only {cpus}, and training needs one."
 
 
 def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
@@ -191,21 +191,21 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
         # The training process waits for workers; their work is known only if it was recorded.
         if hot is None:
             return ""
-        return f"Where the workers spend {hot.part} of their time: {where(hot.key)}."
+        return f"The workers spend {hot.part} of their time in {where(hot.key)}."
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(own for _, own, _ in rows)
     if total <= 0:
         return ""
     waiting = sum(own for key, own, _ in rows if WAITS(key))
     named = "" if hot is None else " " + parts_text(
-        facts, hot, hot.share * ms, " per step" if facts.per == "step" else " in all"
+        facts, hot, hot.share * ms, " per step" if facts.per == "step" else " in total"
     )  # fmt: skip
     if waiting > total / 2:
         return (
-            f"{percent(waiting / total)} of it waits for files, the network or sleep, the CPU is "
-            f"not the limit.{named}"
+            f"{percent(waiting / total)} of it is waiting for files, the network or sleep: the CPU "
+            f"is not the limit.{named}"
         )
-    return f"{percent(1 - waiting / total)} of it computes: preprocessing is the limit.{named}"
+    return f"{percent(1 - waiting / total)} of it is computing: preprocessing is the limit.{named}"
 
 
 def worker_shutdown(facts: Facts) -> Draft | None:

@@ -2,14 +2,7 @@
 
 from collections.abc import Sequence
 
-from fastprof.findings.draft import (
-    Abstain,
-    Draft,
-    capped,
-    need_sample,
-    percent,
-    span_text,
-)
+from fastprof.findings.draft import Abstain, Draft, capped, need_sample, percent, span_text
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES
@@ -97,12 +90,12 @@ def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
     by = ", ".join(f"{r.reason} {percent(r.share)}" for r in row.reasons)
     parts = [f"{ascii_name(device.name, 60)}, {plural(row.throttle_samples, 'sample')}: {by}"]
     if row.temperature_c is not None:
-        parts.append(f"{row.temperature_c:.0f} C in the mean, {row.temperature_max_c} C at most")
+        parts.append(f"{row.temperature_c:.0f} C on average, {row.temperature_max_c} C at most")
     if row.sm_clock_mhz is not None:
         parts.append(
-            f"SM clock {row.sm_clock_mhz:.0f} MHz in the mean, {row.sm_clock_min_mhz} to "
+            f"SM clock {row.sm_clock_mhz:.0f} MHz on average, {row.sm_clock_min_mhz} to "
             f"{row.sm_clock_max_mhz} MHz"
         )
     if row.power_w is not None:
-        parts.append(f"{row.power_w:.0f} W in the mean")
+        parts.append(f"{row.power_w:.0f} W on average")
     return f"{'; '.join(parts)}."

@@ -174,8 +174,8 @@ def lock_contention(facts: Facts) -> Draft | None:
 
 
 _HANDED = (
-    "Make what the other thread does cheaper, or let several threads or processes do it.",
-    "Let it begin the next piece while this thread computes: a queue that holds several.",
+    "Make the other thread's work cheaper, or share it among several threads or processes.",
+    "Let it begin the next item while this thread computes: use a queue that holds several.",
 )
 
 

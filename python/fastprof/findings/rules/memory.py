@@ -92,9 +92,10 @@ def memory_leak(facts: Facts) -> Draft | None:
         severity=capped("critical", facts) or "warning",
         threshold="above 0 MiB per step", source=_ORIGIN,
         evidence=sentences(
-            f"It rose in {percent(rising)} of the steps, by {size(grown)} in all.",
+            f"It rose in {percent(rising)} of the steps, by {size(grown)} in total.",
             left,
-            "" if owner is None else f"Most stays from section {ascii_name(owner.name, 60)}.",
+            "" if owner is None
+            else f"Most of it stays from section {ascii_name(owner.name, 60)}.",
         ),
         fix=fixes("memory-leak", facts.framework),
     )  # fmt: skip
@@ -119,7 +120,7 @@ def memory_fragmentation(facts: Facts) -> Draft | None:
         evidence=sentences(
             f"cudaMalloc is called {plural(memory.device_allocs, 'time')}, cudaFree "
             f"{plural(memory.device_frees, 'time')}; "
-            f"{plural(memory.retries, 'allocation')} had to be tried again.",
+            f"{plural(memory.retries, 'allocation')} had to be retried.",
             f"Reserved memory fell in {falls} of {len(reserved)} samples." if saw_tooth else "",
         ),
         fix=fixes("memory-fragmentation", facts.framework),

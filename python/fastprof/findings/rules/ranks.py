@@ -63,8 +63,8 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
         severity = "warning"
     fix: tuple[str, ...] = (
         (
-            f"Give each rank its part of it, do it less often, or in a thread: rank {work.rank} "
-            "does it alone."
+            f"Share this work among the ranks, do it less often, or do it in a thread: rank "
+            f"{work.rank} does it alone."
         ),
     )
     if work.phase == "checkpoint":
@@ -93,8 +93,8 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
     if late.cpu_wait is not None:
         on = "its machine" if late.host is None else ascii_name(late.host, 60)
         first = (
-            f"Find out what else uses the CPUs of {on} (top), or give the job more of them: {rank} "
-            f"waits for a CPU for {duration(late.cpu_wait[0])} per step, the others for "
+            f"Find out which programs use the CPUs of {on} (top), or give the job more CPUs: "
+            f"{rank} waits for a CPU for {duration(late.cpu_wait[0])} per step, the others for "
             f"{duration(late.cpu_wait[1])}."
         )
         return (first,)
@@ -121,6 +121,6 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
 
 
 _EQUAL = (
-    "If it has more to do there than the others have (longer samples, more of them), give all "
-    "ranks equal work; if it has as much, look for what is slower there: a disk, a CPU, a GPU."
+    "If this rank has more work there (more samples, or longer ones), give all ranks equal work; "
+    "if it has equal work, look for a slower disk, CPU or GPU."
 )

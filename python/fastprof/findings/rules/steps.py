@@ -183,9 +183,9 @@ def _disturbed(facts: Facts, p50: float) -> str:
         return f"Steps below {_SHORT_MS:g} ms are shorter than the time slices of other programs."
     series = facts.report.steps.series
     if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
-        return "CPU times of the steps were not recorded, so it may be other programs."
+        return "CPU times of the steps were not recorded, so other programs may be the cause."
     if facts.disturbed:
-        return "The training thread often had to give its CPU to other programs."
+        return "The system often gave the training thread's CPU to other programs."
     cv = _cpu_cv(facts)
     if cv > _SHARED_CORES:
         return ""
@@ -210,7 +210,7 @@ def _other_work(facts: Facts, mean: float) -> str:
     rest = [wall - cpu for wall, cpu in zip(*columns, strict=True)]
     if LIMITS["step-cv"].grade(_deviation(rest) / mean) is not None:
         return ""
-    return "CPU time varies as much: some steps do more work than others."
+    return "CPU time varies as much as step time: some steps do more work than others."
 
 
 def _what_varies(facts: Facts) -> tuple[str, float]:

@@ -119,12 +119,12 @@ def tensor_copies(facts: Facts) -> Draft | None:
     if facts.has_functions:
         ms = use.ms
         seen = (
-            f".to(), .copy_() and the like: {plural(use.calls, 'call')} per {facts.per}, "
+            f".to(), .copy_() and similar: {plural(use.calls, 'call')} per {facts.per}, "
             + span_text(ms, facts)
         )
     elif facts.report.operators is not None:
         ms = sum(operator_ms(facts, name, own=True) or 0.0 for name in _COPYING)
-        seen = f"aten::copy_, aten::to and their like take {span_text(ms, facts)}"
+        seen = f"aten::copy_, aten::to and similar operators take {span_text(ms, facts)}"
     else:
         raise Abstain("neither functions nor operators were recorded")
     ms, _ = while_idle(facts, ms)  # the rest may wait for a busy GPU
@@ -136,7 +136,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
             "Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step"
         ),
         evidence=(
-            f"{seen}: most only copy." if alone
+            f"{seen}: mostly plain copies." if alone
             else f"{seen}: conversions of dtypes." if facts.cpu_only
             else f"{seen}: moves between devices or dtypes.",
             callers(facts, "copies"),

@@ -244,18 +244,11 @@ class Session:
     def checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap ``original``, which saves, as a checkpoint; nested calls are part of the outer."""
 
+        saving = _enclosed(original, self.open_checkpoint, self.close_checkpoint)
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            if any(entry.name == _CHECKPOINT for entry in self._stack):
-                return original(*args, **kwargs)
-            key = object()
-            self.open_checkpoint(key)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                self.close_checkpoint(key, *sys.exc_info())
-                raise
-            self.close_checkpoint(key)
-            return result
+            inner = any(entry.name == _CHECKPOINT for entry in self._stack)
+            return (original if inner else saving)(*args, **kwargs)
 
         return call
 
@@ -316,19 +309,7 @@ class Session:
         self, name: str, original: Callable[..., Any], *, late: bool = False
     ) -> Callable[..., Any]:
         """Return ``original`` in section ``name``; see :meth:`open` for ``late``."""
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            key = object()
-            self.open(key, name, late=late)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                self.close(key, *sys.exc_info())
-                raise
-            self.close(key)
-            return result
-
-        return call
+        return _enclosed(original, functools.partial(self.open, name=name, late=late), self.close)
 
 
 class _NoSession(Session):
@@ -345,6 +326,25 @@ class _NoSession(Session):
 
 
 NO_SESSION: Session = _NoSession()
+
+
+def _enclosed(
+    original: Callable[..., Any], begins: Callable[[object], None], ends: Callable[..., None]
+) -> Callable[..., Any]:
+    """Return ``original`` between ``begins(key)`` and ``ends(key, *exc_info)``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        key = object()
+        begins(key)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            ends(key, *sys.exc_info())
+            raise
+        ends(key)
+        return result
+
+    return call
 
 
 def _new_profiler(options: dict[str, Any]) -> Profiler:

@@ -15,11 +15,20 @@ from typing import Any, TextIO
 
 from fastprof.names import ascii_name, elided
 from fastprof.render.html.chapters import chapters, tiles
+from fastprof.render.html.charts import figure
 from fastprof.render.html.data import page_data
-from fastprof.render.html.drawn import drawn
-from fastprof.render.html.markup import Markup, el, escaped, joined, safe_json
+from fastprof.render.html.markup import (
+    Markup,
+    bullets,
+    el,
+    escaped,
+    joined,
+    safe_json,
+    scrollable,
+    table,
+)
 from fastprof.report.model import Report
-from fastprof.tables.blocks import Block
+from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.report import summary
 
 #: In the order of their dependencies; the last one starts the page.
@@ -58,11 +67,27 @@ def write(report: Report, stream: TextIO) -> None:
 
 def blocks_page(blocks: Sequence[Block]) -> str:
     """Return blocks as a page; the title of the first block is the page's."""
-    parts = [(block.title.strip("= "), joined(map(drawn, block.parts))) for block in blocks]
+    parts = [(block.title.strip("= "), joined(map(_drawn, block.parts))) for block in blocks]
     (title, first), *rest = parts
     made = [el("section", first)] if first else []
     made += [el("section", el("h2", name) if name else None, body) for name, body in rest]
     return page(title, made)
+
+
+def _drawn(part: Part) -> Markup | None:
+    match part:
+        case Text():
+            return el("p", part.text)
+        case Items() if len(part.rows) == 1:
+            return el("p", *part.rows, class_="notes")
+        case Items():
+            return bullets(part.rows, class_="notes")
+        case Code():
+            code = el("pre", el("code", Markup("\n".join(map(escaped, part.lines)))))
+            return el("div", scrollable("Code", code), class_="source")
+        case Chart():
+            return figure(part)
+    return table(part)
 
 
 def chapter(title: str, content: Markup, mark: str) -> Markup:

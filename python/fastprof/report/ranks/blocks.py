@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from fastprof.report.phase_names import BACKWARD
-from fastprof.report.ranks.live.window import COLUMNS, RankWindow, Row, joined
+from fastprof.report.ranks.live.window import COLUMNS, MEASURED, RankWindow, Row, joined
 from fastprof.report.ranks.model import RankRow
 from fastprof.report.ranks.row import Between, RankRun, RankSteps, is_communication
 
@@ -113,6 +113,7 @@ def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun 
         gc=None,
         cpu_wait=known_columns["cpu_wait"],
         gpu_wait=known_columns["gpu_wait"],
+        measured=columns.get(MEASURED),
     )
     waits = {}
     if steps.gpu_wait is not None:

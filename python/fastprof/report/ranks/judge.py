@@ -47,6 +47,8 @@ _WHOLE = 0.9
 _HANG_STEPS = 3.0
 _HANG_PART = 0.02
 _HANG_ALWAYS = 2
+#: The median of the others among fewer ranks is not robust.
+_ROBUST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,11 @@ def lateness(
     """
     lates, spread = _against_others(owns)
     hangs = [_hangs(late, step_ms) for late in lates]
-    kept = [
-        late.without({step for step, _ in found}) for late, found in zip(lates, hangs, strict=True)
-    ]
+    hung = [{step for step, _ in found} for found in hangs]
+    if len(lates) < _ROBUST:
+        # The hang of a rank is in the median of the others.
+        hung = [set().union(*hung)] * len(lates)
+    kept = [late.without(steps) for late, steps in zip(lates, hung, strict=True)]
     usual = _usual([late.ms for late in kept])
     return (
         [
@@ -157,9 +161,7 @@ def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
     ]
 
 
-def _against_others(
-    owns: Sequence[Series],
-) -> tuple[list[Series], float]:
+def _against_others(owns: Sequence[Series]) -> tuple[list[Series], float]:
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in owns]
     enough = max(2, (len(owns) + 1) // 2)
     worst = []

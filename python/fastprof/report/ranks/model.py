@@ -164,11 +164,11 @@ class HungRank:
 
     @property
     def text(self) -> str:
-        """``rank 1 in 9 of 600 steps by 5.40 s in all (9.00 ms per step ...), the longest: ...``"""
+        """``rank 1 in 9 of 600 steps by 5.40 s in total (9.00 ms ...), the longest: ...``"""
         return (
             f"rank {self.rank} in {counted(self.steps)} of {plural(self.of, 'step')} by "
-            f"{duration(self.late_ms)} in all ({duration(self.late_ms / max(1, self.of))} per step "
-            f"in the mean), the longest: {self.longest.text.partition(' by ')[2]}"
+            f"{duration(self.late_ms)} in total ({duration(self.late_ms / max(1, self.of))} per "
+            f"step on average), the longest: {self.longest.text.partition(' by ')[2]}"
         )
 
 
@@ -298,7 +298,7 @@ class WorkBetweenSteps:
         if self.function is not None:
             text += f"; {self.function.subject} took {duration(self.function.ms)} of that"
         return (
-            f"{text}. The steps of the others are {duration(self.wait_ms)} longer in the mean "
+            f"{text}. The steps of the others are {duration(self.wait_ms)} longer on average "
             f"({with_percent(self.share)} of a step)."
         )
 
@@ -371,14 +371,20 @@ class RankReport:
     def verdict(self) -> str:
         """The late ranks and their steps; or that no rank is late, or that it is not known."""
         parts = []
+        single = f"Late in single steps: {'; '.join(self._hang_texts())}." if self.hangs else ""
+        if single and self.straggler is None:
+            parts.append(single)
         if self.straggler is not None:
             parts.append(self.straggler.text)
         elif self.seen_from_ms is None:
-            parts.append("It is not known whether a rank is late.")
+            rest = " in the other steps" if single else ""
+            parts.append(f"It is not known whether a rank is late{rest}.")
         else:
             among = f" among the {len(self.rows)} ranks with a file" if self.missing else ""
             where = " outside of backward" if self.signal == "backward" else ""
             inside = "" if self.between is None else " in the steps"
+            if single:
+                inside = " in the other steps"
             parts.append(
                 f"No straggler{inside}{among}{where}: one that is late{where} by "
                 f"{duration(self.seen_from_ms)} per step would have been seen."
@@ -392,8 +398,8 @@ class RankReport:
             )
             more = len(self.periods) - _TURNS
             parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
-        if self.hangs:
-            parts.append(f"Late in single steps: {'; '.join(self._hang_texts())}.")
+        if single and self.straggler is not None:
+            parts.append(single)
         return " ".join(parts)
 
     def _hang_texts(self) -> list[str]:

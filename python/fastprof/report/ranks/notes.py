@@ -45,8 +45,9 @@ def rank_notes(
     notes = [note for note in (why_not, end_text(runs)) if note]
     if missing:
         notes.append(
-            f"Without a file: {named(missing)}. Whether they are late is not known: a rank that "
-            "hangs or is killed leaves no file."
+            f"Without a file: {named(missing)}. Whether "
+            f"{'it is' if len(missing) == 1 else 'they are'} late is not known: a rank that hangs "
+            "or is killed leaves no file."
         )
     notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
     if len(skipped) > _SKIPPED:
@@ -79,11 +80,8 @@ def rank_notes(
     apart = [row for row in rows if row.rank not in compared]
     if apart:
         notes.append(
-            f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits for it "
-            "in each step."
-            if len(apart) == 1
-            else f"Not compared: {steps_apart(apart)}, other than the other ranks: no rank waits "
-            "for them in each step."
+            f"Not compared: {steps_apart(apart)}, unlike the others, which therefore do not wait "
+            f"for {'it' if len(apart) == 1 else 'them'} in each step."
         )
     elif len(groups) < 2:
         notes += _unequal_steps(rows, between)

@@ -52,7 +52,8 @@ class RankSteps:
 
     ``sections`` are the top-level ones.  ``communication`` and ``autograd`` are None if
     functions were not recorded, ``cpu``, ``gc``, ``cpu_wait`` and ``gpu_wait`` (waiting for other
-    ranks that the GPU shows) if they are unknown.
+    ranks that the GPU shows) if they are unknown.  If a step here is a block of steps, ``measured``
+    is the share of those that were measured.
     """
 
     numbers: array[int]
@@ -64,6 +65,7 @@ class RankSteps:
     gc: array[float] | None
     cpu_wait: array[float] | None
     gpu_wait: array[float] | None = None
+    measured: array[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

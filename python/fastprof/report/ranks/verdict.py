@@ -264,7 +264,7 @@ def _nobody(
     if tests[-1].spread_ms >= _TURNS * step_ms:
         verdict.why_not += (
             f" The last rank of each step is {duration(tests[-1].spread_ms)} later than the others "
-            "in the mean, but it is not always the same one."
+            "on average, but it is not always the same rank."
         )
 
 

@@ -15,11 +15,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastprof.report.origin import is_users, shown_name
+from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks.live.window import (
     COLUMNS,
     MAX_BLOCKS,
+    MEASURED,
     RankDetail,
     RankWindow,
     Request,
@@ -27,6 +28,7 @@ from fastprof.report.ranks.live.window import (
     block_size,
     joined,
     means,
+    measured,
 )
 from fastprof.report.ranks.row import BETWEEN, Function, is_communication, program_of
 from fastprof.report.rows import UNACCOUNTED
@@ -163,7 +165,8 @@ class Recording:
                 self._blocks, self._size = {}, size
         end = int(numbers[-1]) + 1 if is_cut else int(raw["steps"])
         done = end - end % self._size
-        known = tuple(name for name in COLUMNS if not (times[name] and min(times[name]) < 0))
+        times[MEASURED] = array("q", measured(numbers, self._size))
+        known = tuple(name for name in times if not (times[name] and min(times[name]) < 0))
         waits = [name for name in sections if is_communication(name)]
         largest = sorted(sections, key=lambda name: (name not in BACKWARD, -sum(sections[name])))
         names = tuple(name for name in largest if name not in waits)[:_SECTIONS]
@@ -347,6 +350,14 @@ def _program(
     root = len(keys) - 1
     place = {node: i for i, node in enumerate(rows)}  # parents come first
     parents = [place.get(above, 0) for above, _ in rows.values()]
+    numbers = [key if key >= 0 else root for _, key in rows.values()]
+    # As in saved runs: C functions that fastprof calls are fastprof's.
+    owns = [is_own(key) for key in keys]
+    ours = [False] * len(rows)
+    for i, (parent, number) in enumerate(zip(parents, numbers, strict=True)):
+        ours[i] = owns[number]
+        if i and ours[parent] and keys[number].kind in ("c", "type"):
+            ours[i], numbers[i] = True, root
     phase = [STEPS] * len(rows)
     outside = {place[node] for node in waits & rows.keys()}
     for i, (above, key) in enumerate(rows.values()):
@@ -358,7 +369,7 @@ def _program(
             outside.add(i)
     return program_of(
         parents,
-        [key if key >= 0 else root for _, key in rows.values()],
+        numbers,
         [spent.get(node, 0) for node in rows],
         keys,
         outside,

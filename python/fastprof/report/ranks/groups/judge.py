@@ -77,8 +77,7 @@ def _judge(
             continue
         own = Series(run.steps.numbers, own_ms(run, run.steps, signal))
         late = Series(
-            own.numbers,
-            [ms - usual[n] - base for n, ms in zip(own.numbers, own.ms, strict=True)],
+            own.numbers, [ms - usual[n] - base for n, ms in zip(own.numbers, own.ms, strict=True)]
         )
         one = judge_one(late, step_ms, 1.0 / FALSE_ALARMS)
         if worth(one) < enough:
@@ -102,7 +101,7 @@ def _judge(
         for run, one in zip(runs, lates, strict=True)
         for step, ms in one.hangs
     ]
-    return Compared(runs, verdict, late_ms, frozenset(late_ms), hangs)
+    return Compared(runs, verdict, late_ms, frozenset(late_ms), hangs, size)
 
 
 def _does_less(found: Compared, by_cpu: Compared, rank: int) -> bool:

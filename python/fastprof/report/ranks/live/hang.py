@@ -79,23 +79,21 @@ class QuietRanks:
         for rank in ranks:
             by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
         parts = [
-            f"{named(sorted(of))} {'stands' if len(of) == 1 else 'stand'} in {place}"
+            f"{named(sorted(of))} {'is' if len(of) == 1 else 'are'} in {place}"
             for place, of in sorted(by_place.items(), key=lambda item: len(item[1]))
         ]
         more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
         where = f"{'; '.join(parts[:ASKED])}{more}." if parts else ""
         if self.unclear:
-            where += (
-                " Which of them wait for others is not known without the records of their GPUs."
-            )
+            where += " Only the records of their GPUs would show which of them wait for others."
         elif not self.stand:
             where += (
-                " Each rank waits for others, or its GPU has unfinished work: which one is the "
-                "cause is not known."
+                " Each rank waits for others, or its GPU has unfinished work, so the cause is not "
+                "known."
             )
         return where.strip()
 
 
 def _stands(rank: HeardRank) -> str:
     idle = " while its GPU has no work" if rank.window.gpu_busy is False else ""
-    return f"stands in {place_of(rank.window)}{idle}"
+    return f"is in {place_of(rank.window)}{idle}"

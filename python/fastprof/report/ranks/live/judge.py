@@ -191,9 +191,7 @@ class Judge(HeardRanks):
         work = self._between.text(found.runs)
         waits = f" {work}" if work else ""
         if found.apart:
-            waits += (
-                f" Not compared, as each makes its steps at another pace: {named(found.apart)}."
-            )
+            waits += f" Not compared, because their steps have another pace: {named(found.apart)}."
         nobody = f"No rank is late{' in its steps' if work else ''}"
         blind = why_blind(found.runs)
         if blind and (verdict is None or verdict.straggler is None):
@@ -277,7 +275,7 @@ class Judge(HeardRanks):
         }
         ordered = {rank: late[rank][1] for rank in sorted(late, key=lambda rank: -late[rank][0])}
         first = next(iter(ordered.values()), found[0] if found else None)
-        return Compared(runs, first, ordered, frozenset(sure), hangs, others)
+        return Compared(runs, first, ordered, frozenset(sure), hangs, size, others)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
         said = self._once(found)
@@ -419,16 +417,12 @@ class Judge(HeardRanks):
 
     def _once(self, found: Compared) -> list[str]:
         newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
-        return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
+        return self._stalls.say(found, newest, lambda hang: self._belongs(hang, found.size))
 
-    def _size_of(self, rank: int) -> int:
-        return self._ranks[rank].size if rank in self._ranks else 1
-
-    def _belongs(self, hang: LateStep) -> bool:
+    def _belongs(self, hang: LateStep, size: int) -> bool:
         """Return whether a block is part of a delay that has a verdict, or had one."""
         delays = [(late.straggler, late.since, _EVER) for late in self._lates.values()]
         delays += self._episodes
-        size = self._size_of(hang.rank)
         return any(
             late.rank == hang.rank
             and first - size <= hang.step < last + size

@@ -107,8 +107,10 @@ def _state(rank: HeardRank, late: bool, now: float) -> str:
     if now - rank.heard >= SILENT_S:
         return f"silent for {duration((now - rank.heard) * 1000)}, last seen{where}".rstrip(",")
     if window.steps and now - rank.moved >= SILENT_S:
-        verb = "waits" if is_waiting(window) else "stands"
-        return f"{verb}{where} for {duration((now - rank.moved) * 1000)}"
+        still = duration((now - rank.moved) * 1000)
+        if is_waiting(window):
+            return f"waits{where} for {still}"
+        return f"no step for {still}{',' if where else ''}{where}"
     if window.phase != "steps":
         return f"in {ascii_name(window.phase, 30)}"
     return "late" if late else ""

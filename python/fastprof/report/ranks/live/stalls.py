@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from fastprof.report.ranks.live.compared import Compared
 from fastprof.report.ranks.live.text import once_text
 from fastprof.report.ranks.model import LateStep
 
@@ -20,26 +21,22 @@ class Stalls:
 
     def say(
         self,
-        hangs: Sequence[LateStep],
-        size_of: Callable[[int], int],
+        found: Compared,
         newest: int,
         belongs: Callable[[LateStep], bool],
     ) -> list[str]:
         """Return the sentences on stalls that are over and not yet reported.
 
         Args:
-            hangs: blocks of steps in which a rank was late by much, ms per step.
-            size_of: number of steps in a rank's blocks.
             newest: first step of the last block of the window.
             belongs: whether a block is part of a delay that has its own sentence.
         """
         said = []
-        for run in _runs(hangs, size_of):
-            rank, size = run[0].rank, size_of(run[0].rank)
-            first, end = run[0].step, run[-1].step + size
+        for run in _runs(found.hangs, found.size):
+            rank, first, end = run[0].rank, run[0].step, run[-1].step + found.size
             if end > newest:  # it may be the beginning of a longer delay
                 continue
-            late_ms = sum(hang.late_ms for hang in run) * size
+            late_ms = sum(map(found.ms, run))
             told = any(rank == r and first < b and end > a for r, a, b in self._told)
             if told or late_ms < _ONCE_MS or all(map(belongs, run)):
                 continue
@@ -49,16 +46,12 @@ class Stalls:
         return said[:_AT_ONCE]
 
 
-def _runs(hangs: Sequence[LateStep], size_of: Callable[[int], int]) -> list[list[LateStep]]:
+def _runs(hangs: Sequence[LateStep], size: int) -> list[list[LateStep]]:
     """Group neighbouring blocks of each rank."""
     runs: list[list[LateStep]] = []
     for hang in sorted(hangs, key=lambda hang: (hang.rank, hang.step)):
         last = runs[-1][-1] if runs else None
-        if (
-            last is not None
-            and last.rank == hang.rank
-            and (hang.step - last.step <= size_of(hang.rank))
-        ):
+        if last is not None and last.rank == hang.rank and (hang.step - last.step <= size):
             runs[-1].append(hang)
         else:
             runs.append([hang])

@@ -99,10 +99,10 @@ def hang_text(
             f"more, such as {_inside(silent[0])}, last seen{_where_seen(silent[0])}"
         )
     if stands <= NAMED:
-        parts += [f"{rank_named(rank.window)} stands in {place_of(rank.window)}" for rank in stand]
+        parts += [f"{rank_named(rank.window)} is in {place_of(rank.window)}" for rank in stand]
     elif stand:
         parts.append(
-            f"{plural(stands, 'rank')} stand still, such as {_inside(stand[0])} in "
+            f"{plural(stands, 'rank')} end no step, such as {_inside(stand[0])} in "
             f"{place_of(stand[0].window)}"
         )
     if wait:
@@ -205,7 +205,7 @@ def between_text(work: WorkBetweenSteps) -> str:
     where = "" if work.function is None else f", {work.function.text},"
     return (
         f"The others wait for rank {_with_host(work.rank, work.host)} between steps: "
-        f"{work.what}{where} takes it {duration(work.wait_ms)} per step in the mean of the last "
+        f"{work.what}{where} takes it {duration(work.wait_ms)} per step, averaged over the last "
         f"15 s; this costs the job up to {with_percent(work.share)} of that time."
     )
 

@@ -39,6 +39,9 @@ _MAX_FILE = 160
 #: Columns of times in a block; the first is always known.  ``gpu_wait``: the GPU ran collectives
 #: in which all ranks wait for the last, and computed nothing.
 COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd", "gpu_wait")
+#: Beside them, the share of a block's steps that were measured, in thousandths: steps without the
+#: function hook are not.
+MEASURED = "measured"
 
 #: Times of a block of steps: microseconds per step, of its columns, then of its sections.
 Row = tuple[int, ...]
@@ -48,18 +51,17 @@ Row = tuple[int, ...]
 class RankWindow:
     """The last steps of a rank.
 
-    ``job`` distinguishes jobs; ``process`` and ``parent`` are the numbers of the rank's process
-    and of its parent (0: unknown).  ``beat`` counts the windows that it has published.
-    ``steps`` is the number of steps so far.  ``place`` is the position of its training thread;
-    ``waits``: it waits, or may wait, for other ranks there.  ``ended``: its run is over.
-    ``blocks`` are rows by the number of the first step, ``size`` steps each, with
-    ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
-    microseconds per step by top-level section, ``between`` the times of phases of the run between
-    steps, in microseconds per step of the last windows.  ``works``: between steps, its training
-    thread has moved since the last window.  ``cuda``: the program uses a GPU, so ranks may wait
-    for each other where the host waits for the GPU.  ``gpu_busy``: its GPU has unfinished work;
-    None: unknown.  ``gpu_compute`` is the time in which it computed, in microseconds per step
-    since the last window; 0: unknown.
+    ``job`` distinguishes jobs; ``process`` and ``parent`` are the numbers of the rank's process and
+    of its parent (0: unknown).  ``beat`` counts the windows that it has published.  ``steps`` is
+    the number of steps so far.  ``place`` is the position of its training thread; ``waits``: it
+    waits, or may wait, for other ranks there.  ``ended``: its run is over.  ``blocks`` are rows by
+    the number of the first step, ``size`` steps each, with ``columns`` of :data:`COLUMNS` and
+    :data:`MEASURED`, and then ``sections``.  ``waiting`` is communication in microseconds per step
+    by top-level section, ``between`` the times of phases of the run between steps, in microseconds
+    per step of the last windows.  ``works``: between steps, its training thread has moved since the
+    last window.  ``cuda``: the program uses a GPU, so ranks may wait for each other where the host
+    waits for the GPU.  ``gpu_busy``: its GPU has unfinished work; None: unknown.  ``gpu_compute``
+    is the time in which it computed, in microseconds per step since the last window; 0: unknown.
     """
 
     job: str
@@ -157,8 +159,8 @@ def decode(data: bytes) -> RankWindow:
     """
     d = unpack(data, MAX_BYTES, _MAX_TEXT, VERSION)
     size = _whole(d, "size", _MAX_SIZE, low=1)
-    columns, sections = _names(d, "columns", len(COLUMNS)), _names(d, "sections", _MAX_SECTIONS)
-    if columns[:1] != ("wall",) or not set(columns) <= set(COLUMNS) or size & (size - 1):
+    columns, sections = _names(d, "columns", len(COLUMNS) + 1), _names(d, "sections", _MAX_SECTIONS)
+    if columns[:1] != ("wall",) or not set(columns) <= {*COLUMNS, MEASURED} or size & (size - 1):
         fail()
     starts = numbers_of(d.get("starts"), MAX_BLOCKS)
     if any(a >= b for a, b in pairwise(starts)):
@@ -320,6 +322,12 @@ def block_size(steps: int, blocks: int = 32) -> int:
     while steps > blocks * size and size < _MAX_SIZE:
         size *= 2
     return size
+
+
+def measured(numbers: Sequence[int], size: int) -> list[int]:
+    """Return a column for :func:`means` of which the mean is :data:`MEASURED`."""
+    counts = Counter(number - number % size for number in numbers)
+    return [counts[number - number % size] * 1_000_000 // size for number in numbers]
 
 
 def means(columns: Sequence[Sequence[int]], numbers: Sequence[int], size: int) -> dict[int, Row]:
