@@ -17,7 +17,7 @@ enum { PATIENCE_S = 5 };
 
 static struct {
     timer_t timer;
-    int has_timer;
+    pid_t has_timer; /* the process that has it: a forked child does not */
     struct sigaction python; /* the handler that Python installed */
     atomic_int came;
     atomic_int taken; /* Python's handler runs */
@@ -42,7 +42,7 @@ on_sigterm(int number, siginfo_t *info, void *context)
         }
     }
     else {
-        if (!atomic_exchange(&end.came, 1)) {
+        if (!atomic_exchange(&end.came, 1) && end.has_timer == getpid()) {
             const struct itimerspec once = {
                 .it_value = {.tv_sec = PATIENCE_S}};
             timer_settime(end.timer, 0, &once, NULL);
@@ -59,11 +59,12 @@ limit_sigterm(PyObject *module, PyObject *Py_UNUSED(ignored))
     (void)module;
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
                              .sigev_signo = SIGTERM};
-    if (!end.has_timer) {
-        end.has_timer = timer_create(CLOCK_MONOTONIC, &event, &end.timer) == 0;
+    if (end.has_timer != getpid() &&
+        timer_create(CLOCK_MONOTONIC, &event, &end.timer) == 0) {
+        end.has_timer = getpid();
     }
     struct sigaction now;
-    if (!end.has_timer || sigaction(SIGTERM, NULL, &now) != 0 ||
+    if (end.has_timer != getpid() || sigaction(SIGTERM, NULL, &now) != 0 ||
         (now.sa_flags & SA_SIGINFO) || now.sa_handler == SIG_DFL ||
         now.sa_handler == SIG_IGN) {
         Py_RETURN_NONE;

@@ -6,9 +6,10 @@ Each test starts a child process and checks that child's own child.
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
-from helpers import FREE_THREADED
+from helpers import FREE_THREADED, run_child
 from hook_child import ok
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -211,3 +212,39 @@ prof.disable()
 assert rows(prof)["f"] == 3
 """
     ok(AUDITED + code, backend)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is for Linux")
+def test_a_forked_child_that_profiles_has_a_limit_of_its_own_for_sigterm() -> None:
+    """It had the number of a timer that is the parent's."""
+    run_child(
+        """
+import ctypes, os, signal, time
+from fastprof import _core
+lib = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(64)
+lib.pthread_mutex_lock(mutex)
+
+def handled():
+    signal.signal(signal.SIGTERM, lambda number, frame: _core.sigterm_taken())
+    _core.limit_sigterm()
+
+handled()
+child = os.fork()
+if not child:
+    handled()
+    lib.pthread_mutex_lock(mutex)
+    os._exit(7)
+time.sleep(1)
+os.kill(child, signal.SIGTERM)
+for _ in range(300):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, signal.SIGKILL)
+    raise SystemExit("it waits for ever")
+assert status == signal.SIGTERM, status
+"""
+    ).check()

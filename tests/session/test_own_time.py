@@ -77,6 +77,14 @@ def test_long_work_after_a_step_counts_with_its_cpu_time(monkeypatch: pytest.Mon
     assert (own.ns, own.whole_ns) == (5_020_000, 5_000_000)
 
 
+def test_a_slow_disk_is_a_cost_of_saving_in_between(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("fastprof.fileio.os.fsync", lambda _: time.sleep(0.3))
+    prof = run(3, output=tmp_path / "run.fprof", save_every=1e-6)
+    assert 0.29 < prof._run.own_time.ns / 1e9 < 3.0
+
+
 def test_costs_of_sections_are_measured_once() -> None:
     first = section_costs()
     assert section_costs() is first

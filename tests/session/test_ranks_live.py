@@ -23,7 +23,7 @@ from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import REQUEST, Ended
 from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.find import job_mark
-from fastprof.session.ranks.recording import Recording
+from fastprof.session.ranks.recording import Recording, _spent
 from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale, wait_for_sleeping_threads
 
@@ -330,6 +330,13 @@ def test_functions_and_waits_are_known_in_a_program_with_many_contexts():
         assert recording._sections({slept}) == {slept: "data"}
     us = next(us for name, _, _, us, _ in detail.functions if name.endswith("work"))
     assert us >= 10_000
+
+
+def test_of_a_million_contexts_that_all_took_time_few_are_looked_at():
+    """They are not described, and the training waits for the GIL meanwhile."""
+    end = array("q", [1]) * 10**6
+    assert 50_000 < len(_spent(bytes(8 * 10**6), end.tobytes())) < 60_000
+    assert _spent(end[:-1].tobytes(), end.tobytes()) == {10**6 - 1: 1}
 
 
 def test_functions_of_a_delay_leave_out_the_steps_before_it():

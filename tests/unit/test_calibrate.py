@@ -9,6 +9,7 @@ from fastprof import Profile
 from fastprof._core import Recorder
 from fastprof.capture import calibrate, clock_reads
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
+from fastprof.errors import BusyError
 from fastprof.snapshot import EventCost
 
 #: Cost of an event on an artificial machine, and the part of it inside the call.
@@ -145,6 +146,23 @@ def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
     monkeypatch.setattr(calibrate, "_measured", {})
     monkeypatch.setattr(calibrate, "_measure", fails)
     assert calibrate.calibration("monitoring") is None
+
+
+def test_a_disturbed_measurement_that_cannot_be_repeated_is_kept(monkeypatch):
+    """Another profiler began in the pause before the repetition."""
+    plain, hooked, inside = times()
+    outcomes = [calibrate._Measured(plain, hooked, inside, 100.0, 1, 0.0)]
+
+    def measure(backend):
+        if not outcomes:
+            raise BusyError("another profiler")
+        return outcomes.pop()
+
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate, "_measure", measure)
+    monkeypatch.setattr(calibrate, "is_disturbed", lambda read_ns: True)
+    monkeypatch.setattr(calibrate, "_PAUSES_S", (0.0, 0.0))
+    assert calibrate.calibration("setprofile") is not None
 
 
 def test_a_neighbour_that_slows_hooked_calls_once_does_not_decide(monkeypatch):

@@ -114,7 +114,7 @@ def test_every_finding_has_something_to_do(made: Snapshot) -> None:
 def test_no_finding_has_a_number_of_five_digits_in_a_row() -> None:
     inside = {"data": [calls(key, 20 / len(SOUGHT), 54321) for key in SOUGHT]}
     meta = {"torch_untrained": "net", "torch_untrained_size": 7447652,
-            "torch_untrained_share": 0.9}  # fmt: skip
+            "torch_untrained_all": 7447652, "torch_untrained_share": 0.9}  # fmt: skip
     waits = loader(54321, workers=2, ready=12345, blocked=41976, blocked_ns=41976 * 90 * MS)
     made = run({"data": 60, "forward": 40}, inside=inside, meta=meta, loaders=(waits,))
     report = build_report(made)

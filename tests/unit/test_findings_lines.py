@@ -88,6 +88,21 @@ def test_a_function_of_one_statement_is_that_line(file: str) -> None:
     assert "All of it is line 16, return parse(i, base=10)." in said
 
 
+def test_a_module_that_is_called_runs_a_forward_that_the_source_does_not_call(
+    tmp_path: Path,
+) -> None:
+    """`self.proj(x)` takes the time, not `super().forward(h)` of the same class of torch's."""
+    path = tmp_path / "tail.py"
+    path.write_text("class Tail(Linear):\n    def forward(self, x):\n        h = self.proj(x)\n"
+                    "        return super().forward(h)\n")  # fmt: skip
+    os.utime(path, (1e9, 1e9))
+    torch = "/usr/lib/python3/site-packages/torch/nn/modules/"
+    linear = py("forward", 130, f"{torch}linear.py", "Linear.forward")
+    call = py("_call_impl", 1780, f"{torch}module.py", "Module._call_impl")
+    below = (calls(call, 0, 64, calls(linear, 50, 64)), calls(linear, 5, 64))
+    assert "line" not in evidence(loaded(py("forward", 2, str(path), "Tail.forward"), *below))
+
+
 @pytest.mark.parametrize(
     "name",
     ["pad", "scale", "unknown"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from fastprof.errors import ExportError
@@ -70,6 +71,13 @@ def test_s1_12_the_kernel_table_has_every_column(report):
         "tensor cores (by name)": "no", "kind": "gemm", "grid": "16x1x1", "block": "256x1x1",
         "registers": "32",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_rows_of_a_kernel_on_two_devices_are_told_apart_in_a_narrow_terminal(report, devices):
+    rows = [replace(report.kernels[0], device=i) for i in range(devices)]
+    head = table_lines(tables_gpu.kernels(rows, report.gpu), 80)[0]
+    assert ("device" in head.split()) == (devices == 2), head
 
 
 def test_every_header_of_a_gpu_figure_has_its_unit(report):

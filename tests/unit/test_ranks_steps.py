@@ -352,6 +352,17 @@ def test_without_functions_backward_is_not_known_and_that_is_said():
     assert judged(job(data=on(1, 5.0), functions=False)).straggler.section == "data"
 
 
+def test_a_rank_without_functions_does_not_spend_no_time_in_them():
+    runs = [rank_run(made, "") for made in job(3, data=on(2, 5.0))]
+    (known,) = rank_report(runs).straggler.functions
+    runs[0] = replace(runs[0], program={})
+    (found,) = rank_report(runs).straggler.functions
+    assert (found.name, found.ms) == (known.name, known.ms)
+    assert found.others_ms == pytest.approx(known.others_ms, rel=0.02)
+    runs[1] = replace(runs[1], program={})
+    assert rank_report(runs).straggler.functions == ()
+
+
 def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known():
     noise = random.Random(4)
     stolen = [[noise.expovariate(1 / 4.0) for _ in range(2)] for _ in range(STEPS)]

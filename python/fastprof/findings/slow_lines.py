@@ -57,7 +57,7 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
         name = (key.qualname or key.name).rpartition(".")[2]
         if key.name in _COMPREHENSIONS:
             number = key.line if key.file == hot.key.file else 0
-        elif name.startswith("__"):  # is called without a visible call
+        elif name.startswith("__") or name == "forward":  # is called without a visible call
             number = 0
         else:
             at = places.get(name, set())

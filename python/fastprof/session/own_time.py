@@ -1,6 +1,8 @@
 """Measures the time of fastprof's Python code in the program's loop."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 clock = time.perf_counter_ns
@@ -29,6 +31,8 @@ class OwnTime:
     apart_ns: int = 0
     #: The part of it that is timed as a whole: occasional work after a step.
     whole_ns: int = 0
+    #: Time in which work after a step waited for files.
+    blocked_ns: int = 0
     #: Ends of steps that were measured together with the code that made them.
     steps: int = 0
     _times: int = 0
@@ -51,8 +55,31 @@ class OwnTime:
         self._times += 1
         self.ns = ns + max(0, taken)
 
-    def took_whole(self, began: int, ns: int, apart_ns: int, cpu_ns: int) -> None:
-        """Count occasional work of any length; ``cpu_ns`` is the thread's CPU time in it."""
+    def spent_ns(self) -> int:
+        """Return the time that this thread has computed, or waited for fastprof's files."""
+        return time.thread_time_ns() + self.blocked_ns
+
+    def took_whole(self, began: int, ns: int, apart_ns: int, spent_ns: int) -> None:
+        """Count occasional work of any length; ``spent_ns`` is its part of :meth:`spent_ns`."""
         taken = clock() - began - (self.apart_ns - apart_ns)
-        self.ns = ns + max(0, min(taken, cpu_ns))
+        self.ns = ns + max(0, min(taken, spent_ns))
         self.whole_ns += self.ns - ns
+
+    @contextmanager
+    def blocking(self) -> Iterator[None]:
+        """Count the time in which the code inside waits, other than for a CPU."""
+        began, cpu_ns, waited_ns = clock(), time.thread_time_ns(), _waited_ns()
+        try:
+            yield
+        finally:
+            cpu_ns, waited_ns = time.thread_time_ns() - cpu_ns, _waited_ns() - waited_ns
+            self.blocked_ns += max(0, clock() - began - cpu_ns - waited_ns)
+
+
+def _waited_ns() -> int:
+    """Return how long this thread was ready to run and had no CPU; 0: unknown."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

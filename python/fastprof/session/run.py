@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from fastprof.capture import exit_status
@@ -361,10 +360,9 @@ class Run:
         count = self.recorder.step()
         if count >= self._next_event:
             own = self.own_time
-            began, before, apart = clock(), own.ns, own.apart_ns
-            cpu_began = thread_time_ns()
+            began, before, apart, spent = clock(), own.ns, own.apart_ns, own.spent_ns()
             self._after_step(count)
-            own.took_whole(began, before, apart, thread_time_ns() - cpu_began)
+            own.took_whole(began, before, apart, own.spent_ns() - spent)
         return count
 
     def _step_outside(self) -> int:
@@ -581,7 +579,7 @@ class Run:
         if self._printer is not None:
             self._protect("report", self._printer.at_step, self._snapshot, count, self._memory.line)
         if self._outputs.due():
-            with self._hook.aside(), collector_paused():
+            with self._hook.aside(), collector_paused(), self.own_time.blocking():
                 self._protect("save", self._outputs.save_if_due, self.report, self.identity)
         # Last: its time does not count for the step that begins.
         began = clock()

@@ -201,9 +201,11 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
         )
         for r in shown
     )  # fmt: skip
+    # A kernel has a row per device.
+    one = ("device",) if len({r.device for r in shown}) < 2 else ()
     return Table(
         title + ")", headers, cells,
-        spare=("registers", "block", "grid", "kind", "device", "tensor cores (by name)"),
+        spare=("registers", "block", "grid", "kind", *one, "tensor cores (by name)"),
         last=("blocks/SM",),
     )  # fmt: skip
 

@@ -25,6 +25,8 @@ from fastprof.report.rows import UNACCOUNTED
 _LIMIT = LIMITS["unaccounted-share"]
 #: A larger part counts as most of it.
 _MOST = 0.5
+#: A larger share of the step is told if it is left out.
+_SAID = 0.01
 #: One may be a check before the training, another the last one.
 _REPEATED = 3
 _UNKNOWN = "Record functions as well: then this finding names the function that takes it."
@@ -42,7 +44,8 @@ def unaccounted(facts: Facts) -> Draft | None:
     if not any(name in FORWARD | BACKWARD for name in facts.rows) and facts.use("autograd").calls:
         return _no_phases(facts, row)
     hot = facts.hot_outside
-    row *= 1 - facts.left_out_outside
+    left_out = row * facts.left_out_outside
+    row -= left_out
     ms, stalled = while_idle(facts, row)
     theirs = min(ms, facts.free_ms)
     draft = share_draft(
@@ -53,6 +56,7 @@ def unaccounted(facts: Facts) -> Draft | None:
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(row, facts)}."),
+            _left_out(facts, left_out),
             stalled,
             "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
@@ -70,6 +74,14 @@ def unaccounted(facts: Facts) -> Draft | None:
         return replace(draft, severity="note") if facts.has_functions else draft
     # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
+
+
+def _left_out(facts: Facts, ms: float) -> str:
+    """Return the rest of the time in no phase, which the table of steps has as well."""
+    if facts.share(ms) < _SAID:
+        return ""
+    waits = ", or waits for other ranks" if facts.ranks > 1 else ""
+    return f"Another {span_text(ms, facts)} there are imports{waits}."
 
 
 def _no_phases(facts: Facts, ms: float) -> Draft | None:

@@ -104,7 +104,7 @@ def data_loading(facts: Facts) -> Draft | None:
         evidence=(
             f"Fetching batches takes {span_text(measured, facts)}.",
             stalled,
-            *(_loader_text(row, w, _corrected(facts, rows, measured)) for row, w in rows),
+            *(_loader_text(row, w, _corrected(facts, measured)) for row, w in rows),
             _content(facts, found, hot, measured),
             _limit_text(found, facts, little),
         ),
@@ -140,14 +140,15 @@ def _waits(facts: Facts) -> bool:
     return sum(ms for key, ms, _ in rows if WAITS(key)) > total / 2
 
 
-def _corrected(facts: Facts, rows: list[tuple[LoaderRow, WorkerRow]], ms: float) -> float:
-    """Return the part of the loop's own loading that remains of ``ms`` per span without fastprof.
+def _corrected(facts: Facts, ms: float) -> float:
+    """Return the part of the loop's own loading that remains of ``ms`` per step without fastprof.
 
-    The loaders' times are as measured.
+    The loaders' times are as measured, and of all passes over them, not of the steps alone.
     """
-    whole = sum((w.load_ms or 0.0) * row.batches for row, w in rows if not w.workers)
-    whole /= max(1, facts.report.steps.count if facts.steps else 1)
-    return min(1.0, ms / whole) if whole else 1.0
+    view = facts.report.view
+    rows = (row for row in view.steps.rows if view.keys[row.key].name in DATA)
+    measured = sum(row.sum_ns for row in rows) / 1e6 / max(1, view.steps.measured)
+    return min(1.0, ms / measured) if measured else 1.0
 
 
 def _loader_text(row: LoaderRow, w: WorkerRow, part: float) -> str:

@@ -356,12 +356,12 @@ def untrained_gradients(facts: Facts) -> Draft | None:
     """
     need_steps(facts)
     meta = facts.report.meta
-    name, size, share = (meta.get(f"torch_untrained{what}") for what in ("", "_size", "_share"))
-    total = meta.get("torch_untrained_all", size)  # files from before have the largest module only
+    name = meta.get("torch_untrained")
+    size, total, share = (meta.get(f"torch_untrained_{of}") for of in ("size", "all", "share"))
     limit = LIMITS["untrained-share"]
-    if not isinstance(name, str) or not isinstance(size, int) or not isinstance(share, float):
+    if not (isinstance(size, int) and isinstance(total, int)):
         return None
-    if not isinstance(total, int):
+    if not (isinstance(name, str) and isinstance(share, float)):
         return None
     if limit.grade(share) is None:
         return None

@@ -248,9 +248,11 @@ class Phases:
         except Exception:  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
-            facts = self.run.facts
-            facts["torch_untrained"], facts["torch_untrained_size"] = found[:2]
-            facts["torch_untrained_all"], facts["torch_untrained_share"] = found[2:]
+            names = (
+                "torch_untrained",
+                *(f"torch_untrained_{of}" for of in ("size", "all", "share")),
+            )
+            self.run.facts.update(zip(names, found, strict=True))
             if not self.models.knows_optimizers:
                 self.run.facts["torch_untrained_of"] = "optimizers that stepped"
 

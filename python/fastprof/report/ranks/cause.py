@@ -81,6 +81,10 @@ def function_excess(
     run: RankRun, others: Sequence[RankRun], late_ms: float
 ) -> tuple[FunctionExcess, ...]:
     """Return the functions that explain a delay of ``late_ms`` per step of the whole run."""
+    # A rank that knows none of its functions does not spend no time in them.
+    others = [other for other in others if other.program]
+    if not others:
+        return ()
     rows = []
     for place, function in run.program.items():
         usual = median([_ms(other, place) for other in others])

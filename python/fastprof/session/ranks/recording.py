@@ -49,6 +49,8 @@ _SECTIONS = 6
 _TREES = 6
 #: Bytes of two copies that are compared at a time.
 _CHUNK = 4096
+#: More contexts are not described: for more, Recorder.nodes() returns None.
+_MOST_NODES = 50_000
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
@@ -314,9 +316,14 @@ def _size(wall: array[int]) -> int:
 
 
 def _spent(begin: bytes, end: bytes) -> dict[int, int]:
-    """Return the contexts' own time in ns between two copies of the tree, where it is not 0."""
+    """Return the contexts' own time in ns between two copies of the tree, where it is not 0.
+
+    Of more than can be described, only some: a million would take half a second.
+    """
     spent: dict[int, int] = {}
     for at in range(0, len(end), _CHUNK):
+        if len(spent) > _MOST_NODES:
+            break
         here, there = begin[at : at + _CHUNK], end[at : at + _CHUNK]
         if here == there:  # as most are
             continue

@@ -71,11 +71,8 @@ def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:
     here = details.get(late.rank)
-    # A rank that knows none of its functions does not spend no time in them.
-    others = [of for rank, of in details.items() if rank != late.rank and of.functions]
-    if here is None or not others:
-        return ()
-    return function_excess(_program(here), [_program(detail) for detail in others], late.late_ms)
+    others = [_program(of) for rank, of in details.items() if rank != late.rank]
+    return () if here is None else function_excess(_program(here), others, late.late_ms)
 
 
 def _program(detail: RankDetail) -> RankRun:
