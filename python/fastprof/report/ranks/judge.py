@@ -59,7 +59,6 @@ class Series:
     ms: Sequence[float]
 
     def without(self, steps: Collection[int]) -> Series:
-        """Return the series without these steps."""
         if not steps:
             return self
         kept = [(n, ms) for n, ms in zip(self.numbers, self.ms, strict=True) if n not in steps]

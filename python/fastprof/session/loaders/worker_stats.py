@@ -61,7 +61,6 @@ class Watches:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def of(self, tag: int) -> "LoaderWatch":
-        """Return the watch of the loader ``tag``."""
         watch = self._by_tag.get(tag)
         if watch is None:
             watch = self._by_tag[tag] = LoaderWatch(self, tag)
@@ -211,7 +210,6 @@ class LoaderWatch:
             self.start_method = method if isinstance(method, str) else None
 
     def loaded(self, worker: int, took_ns: int) -> None:
-        """Note that a worker has loaded a batch in ``took_ns``."""
         load = self.loads.setdefault(worker, [0, 0, 0])
         load[0] += 1
         load[1] += took_ns
@@ -366,7 +364,6 @@ class Pass:
             self._shutdown_began = _clock()
 
     def shutdown_ended(self) -> None:
-        """Note that the workers have ended."""
         watch = self._watch
         if self._shutdown_began and watch.shared.run.counting:
             _add(watch.shutdowns, _clock() - self._shutdown_began)
