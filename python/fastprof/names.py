@@ -87,9 +87,9 @@ def _escape(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def without_surrogates(text: str, limit: int = MAX_NAME) -> str:
+def without_surrogates(text: str) -> str:
     r"""Return ``text`` with lone surrogates as ``\uNNNN``; for JSON, which escapes the rest."""
-    text = cut(text, limit)
+    text = cut(text)
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

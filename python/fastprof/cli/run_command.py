@@ -120,24 +120,10 @@ def _run(begun: _Begun, args: list[str]) -> int:
     folder, options = begun.folder, begun.options
     # Both options, or neither: record both layers.
     functions = options.functions or not options.operators
-    operators = None
-    if options.operators or not options.functions:
-        try:
-            operators = _operator_profile(options.operator, folder)
-        except (TypeError, ValueError, OSError) as error:
-            complain(str(error))
-            return 2
-    elif options.operator:
-        complain("--operator cannot be combined with --functions; leave one of them out")
-        return 2
-    if operators is None and options.steps is None and not options.trace:
-        # These options affect sections, which are then off.
-        for name in ("gpu", "modules"):
-            if getattr(options, name):
-                complain(f"--{name} cannot be combined with --functions; leave one of them out")
-                return 2
-    if options.steps is not None and options.steps < 1:
-        complain(f"--steps is {options.steps}, expected 1 or more")
+    try:
+        operators = _operators(options, folder)
+    except (TypeError, ValueError, OSError) as error:
+        complain(str(error))
         return 2
     # A stats file without functions would be an empty table.
     paths = [os.path.join(folder, name) for name in (FILES if functions else (RUN,))]
@@ -152,7 +138,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
     if options.steps is not None:
         # For the program, and for the processes that it starts.
         os.environ[VARIABLE] = str(options.steps)
-    if operators is None and options.steps is None and not options.trace:
+    if operators is None and not _needs_steps(options):
         return _run_functions(target, paths, begun)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     profiler = Profiler(
@@ -169,14 +155,28 @@ def _run(begun: _Begun, args: list[str]) -> int:
     return _run_all(target, paths, profiler, begun)
 
 
-def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
-    """Return the operators that torch.profiler records.
+def _needs_steps(options: Any) -> bool:
+    return options.steps is not None or options.trace
+
+
+def _operators(options: Any, folder: str) -> OperatorProfile | None:
+    """Return the operators that torch.profiler records; None: functions only.
 
     Raises:
-        TypeError, ValueError, OSError: an invalid setting.
+        TypeError, ValueError, OSError: an option is invalid, or contradicts another.
     """
+    if options.steps is not None and options.steps < 1:
+        raise ValueError(f"--steps is {options.steps}, expected 1 or more")
+    if options.functions and not options.operators:
+        # Without steps, the last two have no effect: sections are off.
+        for name in ("operator", *(() if _needs_steps(options) else ("gpu", "modules"))):
+            if getattr(options, name):
+                raise ValueError(
+                    f"--{name} cannot be combined with --functions; leave one of them out"
+                )
+        return None
     config: dict[str, Any] = {**_OPERATORS, "save_dir": folder}
-    for setting in settings:
+    for setting in options.operator:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ValueError(f"--operator is {setting!r:.80}, expected KEY=VALUE")

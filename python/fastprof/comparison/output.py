@@ -40,17 +40,14 @@ def to_text(comparison: Comparison, width: int | None = None, *, full: bool = Tr
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown for a ticket."""
     return "\n".join(markdown(blocks(comparison), 1)) + "\n"
 
 
 def to_html(comparison: Comparison) -> str:
-    """Return the comparison as one page."""
     return blocks_page(blocks(comparison))
 
 
 def to_json(comparison: Comparison) -> str:
-    """Return the comparison as JSON in ASCII."""
     data = {"schema": SCHEMA, **plain_values(comparison, _fields)}
     del data["tops"], data["steps"]
     return json.dumps(data, indent=1, allow_nan=False) + "\n"

@@ -51,7 +51,6 @@ class Run:
 
     @property
     def records_functions(self) -> bool:
-        """Whether functions were recorded."""
         return self.report.meta.get("functions") is not False
 
     @property

@@ -155,41 +155,33 @@ def while_idle(facts: Facts, ms: float) -> tuple[float, str]:
     return ms, f"The GPU is idle for {span_text(ms, facts)}."
 
 
-def callers(facts: Facts, group: str, most: int = 3) -> str:
+#: At most this many callers or places are named; a caller with a smaller part of the time is not.
+_NAMED, _LITTLE = 3, 0.01
+
+
+def callers(facts: Facts, group: str) -> str:
     """Return a sentence on the callers of a group, most time first; empty if unknown."""
-    return called_from(facts.use(group), facts, most)
+    return called_from(facts.use(group), facts)
 
 
-def called_from(use: Use, facts: Facts, most: int = 3) -> str:
+def called_from(use: Use, facts: Facts) -> str:
     """Return the callers of a group's use, like :func:`callers`."""
-    found = [c for i, c in enumerate(use.callers[:most]) if not i or c.ms >= _LITTLE * use.ms]
-    if not found:
-        return ""
+    found = [c for i, c in enumerate(use.callers[:_NAMED]) if not i or c.ms >= _LITTLE * use.ms]
     parts = [
-        f"{c.text} ({_times(c.calls)}, {span_text(c.ms, facts)})"
-        if c.calls
-        else f"{c.text} ({span_text(c.ms, facts)})"
+        f"{c.text} ({plural(c.calls, 'call') + ', ' if c.calls else ''}{span_text(c.ms, facts)})"
         for c in found
     ]
-    return f"Called from {'; '.join(parts)}."
+    return f"Called from {'; '.join(parts)}." if parts else ""
 
 
-#: Callers with a smaller part of a group's time are left out.
-_LITTLE = 0.01
-
-
-def _times(calls: float) -> str:
-    return plural(calls, "call")
-
-
-def split_places(facts: Facts, kind: str, most: int = 3) -> str:
+def split_places(facts: Facts, kind: str) -> str:
     """Return the places of one kind of time, from the split of the steps; empty if unknown."""
     for row in facts.report.steps.split:
         if row.name == kind and row.places:
             count = max(1, facts.steps)
             parts = [
                 f"{ascii_name(text, 100)} {span_text(ns / 1e6 / count, facts)}"
-                for text, ns in row.places[:most]
+                for text, ns in row.places[:_NAMED]
             ]
             return f"Most of it: {'; '.join(parts)}."
     return ""

@@ -275,7 +275,6 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         self._session.close(_OPTIMIZER)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End a step."""
         self._session.step()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -178,7 +178,6 @@ class _Job:
         self._skipped.append((run.row.path, said))
 
     def report(self) -> RankReport:
-        """Return the report on these ranks."""
         if not self._runs and self._first is not None:
             raise self._first
         return rank_report(self._runs, self._functions.rows(), self._skipped)

@@ -28,7 +28,7 @@ _FAULTS = {
     "unheard": "Flush periods at the end without any GPU record, while the program ran: it used no "
     "GPU, or another profiler took the records",
     "misdated": "GPU records with the times of another profiler's clock, left out",
-    "clocks_taken_back": "Times another profiler had replaced CUPTI's clock, which was put back",
+    "clocks_taken_back": "Times another profiler replaced CUPTI's clock (fastprof restored it)",
     "lost_launches": "GPU launches not tracked, out of memory (their work is unattributed)",
     "expired_launches": "GPU launches whose work was never seen",
     "negative_delay": "GPU activities that seem to start before their launch (a delay of 0)",

@@ -64,7 +64,6 @@ class Sums(Counter[str]):
                 self["transfer_ns"] += row.sum_ns
 
     def add_host(self, row: GpuHost) -> None:
-        """Add calls of the host."""
         for name in ("launches", "delays", "delay_ns", "syncs", "blocked_ns"):
             self[name] += getattr(row, name)
 

@@ -131,7 +131,6 @@ class LoaderRow:
 
 
 def loader_rows(snapshot: Snapshot) -> tuple[LoaderRow, ...]:
-    """Return a row per loader."""
     batches: dict[str, int] = {}
     times: dict[str, int] = {}
     for loader in snapshot.loaders:

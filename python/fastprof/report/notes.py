@@ -25,8 +25,8 @@ _COUNTERS = {
     "stray_exit": "Section exits without an entry, ignored",
     "wrong_thread": "Section exits in another thread than the entry, ignored",
     "clock_back": "Times the clock went back (the interval counts as 0)",
-    "clock_jumps": "The clocks ran apart (the machine slept, or was moved): times of this run may "
-    "include the jump",
+    "clock_jumps": "Jumps of the clock (the machine slept, or was migrated), which times of this "
+    "run may include",
     "timer_errors": "Readings of the external timer that failed (taken as 0)",
     "sync_errors": "GPU synchronizations that failed",
     "wrong_step_thread": "step() calls from another thread than the first, ignored",
@@ -69,8 +69,8 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         )
     if snapshot.steps.apart:
         notes.append(
-            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} set apart "
-            "to measure the cost of the function hook."
+            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} that "
+            "measured the cost of the function hook."
         )
     if snapshot.meta.get("imports_folded"):
         notes.append(_FOLDED)

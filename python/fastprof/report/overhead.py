@@ -81,8 +81,8 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
             text += f" Bytecode took {took} {duration(bytecode_ms)} longer under it."
         if bytecode_ms and not _is_known(correction):
             text += (
-                ' "Up to" counts all own time of Python functions as bytecode; operators on '
-                "arrays in them are code in C, which the hook does not slow."
+                ' "Up to" counts all self time of Python functions as bytecode, although operators '
+                "on arrays are C code, which the hook does not slow."
             )
         text += _measured_in_run(snapshot, correction)
         unchecked = (

@@ -155,7 +155,6 @@ class FunctionRow(HasGpu):
 
 
 def key_of(row: FunctionRow) -> Key:
-    """Return the key of a function's row."""
     return Key(row.kind, row.file, row.line, row.name, row.qualname)
 
 

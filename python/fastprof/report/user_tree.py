@@ -35,6 +35,8 @@ _PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
 _LARGE = 0.5
 #: A function that spends this share of its time in one callee only leads to it.
 _CHAIN = 0.8
+#: Rows with a smaller share of the whole are left out.
+_LEAST = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,10 @@ class _Entry:
     below: dict[int, float] = field(default_factory=dict)  # per node of a library function
 
 
-def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
+def user_tree(report: Report, limit: int) -> UserTree:
     """Return the program's functions that took most time in the training thread.
 
     They cover the report's phase of the run.
-
-    Args:
-        least: leave out rows with a smaller share of the whole.
     """
     snapshot = report.view
     number = training_thread(snapshot)
@@ -108,7 +107,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     if report.phase == "steps" and report.steps.wall_ns:
         # The base of other tables' shares.
         whole = report.steps.wall_ns + beyond_ns
-    shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
+    shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= _LEAST * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
     rows = [_row(snapshot, entries[i], folded, whole) for i in _calling_order(entries, kept)]
     return UserTree(

@@ -179,7 +179,6 @@ def _totals(gpu: GpuReport) -> Table:
 
 
 def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS) -> Table:
-    """Return a table of the first ``limit`` kernels."""
     shown = rows[:limit]
     title = f"GPU kernels, most time first ({len(shown)} of {len(rows)}"
     if gpu.small is not None and gpu.small.of_count is not None:

@@ -30,7 +30,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
 def width_of(stream: TextIO) -> int:
-    """Return the width of lines for ``stream``."""
     try:
         terminal = stream.isatty()
     except (AttributeError, ValueError):  # not a text stream, or a closed one

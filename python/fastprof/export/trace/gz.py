@@ -21,7 +21,6 @@ def write(report: Report, stream: BinaryIO) -> None:
 def write_window(
     writer: trace.Writer, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
 ) -> None:
-    """Write one window, like :meth:`fastprof.export.trace.write.Writer.write`."""
     with (
         gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,

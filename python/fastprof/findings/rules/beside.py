@@ -135,7 +135,7 @@ def own_section(facts: Facts) -> Draft | None:
     """
     need_steps(facts)
     if not any(row in FORWARD | BACKWARD for row in facts.rows):
-        raise Abstain("no section forward or backward ran beside the program's sections")
+        raise Abstain("neither a forward nor a backward section ran")
     rows = {
         name: ms
         for name, ms in facts.rows.items()

@@ -78,7 +78,7 @@ def _python_in(facts: Facts, group: str) -> str:
     if not rows:
         return ""
     key, ms, _ = rows[0]
-    return f"Its Python function with most own time is {where(key)}: {span_text(ms, facts)}."
+    return f"Its Python function with most self time is {where(key)}: {span_text(ms, facts)}."
 
 
 def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:

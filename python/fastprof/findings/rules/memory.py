@@ -38,7 +38,7 @@ def gpu_memory_high(facts: Facts) -> Draft | None:
             value=float(memory.ooms), unit="failed allocations",
             title=f"The GPU ran out of memory {plural(memory.ooms, 'time')}",
             severity="critical", threshold="above 0", source=_ORIGIN,
-            evidence=_peak(facts, memory), fix=fixes("gpu-memory-high", facts.framework),
+            evidence=_peak(memory), fix=fixes("gpu-memory-high", facts.framework),
         )  # fmt: skip
     return _filled(facts, "gpu-memory-high", "out-of-memory (OOM) risk")
 
@@ -58,12 +58,12 @@ def _filled(facts: Facts, rule: str, meaning: str) -> Draft | None:
         title=f"{percent(memory.share)} of the GPU's memory is used: {meaning}",
         severity=severity,
         threshold=limit.text(limit.grade(memory.share) or severity), source=limit.origin,
-        evidence=_peak(facts, memory), fix=fixes(rule, facts.framework),
+        evidence=_peak(memory), fix=fixes(rule, facts.framework),
         yields_to=frozenset({"small-batch"}),
     )  # fmt: skip
 
 
-def _peak(facts: Facts, memory: MemoryReport) -> tuple[str, ...]:
+def _peak(memory: MemoryReport) -> tuple[str, ...]:
     top = max(memory.sections, key=lambda s: s.peak_allocated, default=None)
     return sentences(
         f"{size_of(memory.peak_reserved, memory.total_bytes)} were reserved at the peak, "

@@ -16,19 +16,15 @@ def imbalance(facts: Facts) -> Draft | None:
     raise Abstain("one rank only: fastprof merge looks at all of them")
 
 
-def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
+def rank_finding(ranks: RankReport) -> Finding | None:
     """Return the finding about ranks that work unequally; None if they work equally.
 
     The value is the excess of the largest own work over the mean.  The most that can be saved is
     the time that the others wait for the late rank.
-
-    Args:
-        ranks: the result of ``fastprof.merge``.
-        framework: the trainer whose options the fix names.
     """
     late = ranks.straggler
     if late is None and ranks.between is not None:
-        return _between_steps(ranks, ranks.between, framework)
+        return _between_steps(ranks, ranks.between)
     # Without a late rank, chance explains the difference.
     if ranks.imbalance is None or late is None:
         return None
@@ -48,13 +44,13 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         threshold=limit.text(severity),
         source=limit.origin,
         evidence=sentences(late.text, against_others(ranks.rows, late.rank)),
-        fix=_fixes(late, framework),
+        fix=_fixes(late),
         saving_ms=late.late_ms,
         saving_share=late.late_share,
     )
 
 
-def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) -> Finding | None:
+def _between_steps(ranks: RankReport, work: WorkBetweenSteps) -> Finding | None:
     limit = LIMITS["imbalance"]
     severity, steps = limit.grade(work.share), min(row.steps for row in ranks.rows)
     if severity is None or steps < MIN_STEPS:
@@ -68,7 +64,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
         ),
     )
     if work.phase == "checkpoint":
-        fix = fixes("checkpoint-often", framework)
+        fix = fixes("checkpoint-often", "torch")
     return Finding(
         rule="imbalance",
         severity=severity,
@@ -87,7 +83,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
     )
 
 
-def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
+def _fixes(late: Straggler) -> tuple[str, ...]:
     """Return fixes for the parts that take longer on the late rank, as far as they are known."""
     rank = f"rank {late.rank}"
     if late.cpu_wait is not None:
@@ -105,7 +101,7 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
             f"and {duration(most.others_ms)} on the others."
         )
     elif late.section is None:
-        return fixes("imbalance", framework)
+        return fixes("imbalance", "torch")
     elif late.section == "GPU":
         first = (
             f"Look at the GPU of {rank}: its work takes {duration(late.section_ms)} per step there "

@@ -215,7 +215,7 @@ def _copying_functions(facts: Facts) -> str:
     if not rows:
         return ""
     f = max(rows, key=lambda row: row[:3])[3]
-    return f"Asked for in {located(f.qualname, f.file, f.line)}."
+    return f"The largest part was requested in {located(f.qualname, f.file, f.line)}."
 
 
 def mixed_precision_scaler(facts: Facts) -> Draft | None:
@@ -238,6 +238,6 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
 
 
 _IN_UPDATE = (
-    ("A fused optimizer of torch's (fused=True) unscales the gradients in its update, unless the "
+    ("A fused optimizer of torch (fused=True) unscales the gradients in its update, unless the "
     "program calls unscale_ to clip them."),
 )  # fmt: skip

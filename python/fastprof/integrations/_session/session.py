@@ -165,7 +165,6 @@ class Session:
     # -- sections
 
     def section(self, name: str) -> Section:
-        """Return the section of that name."""
         section = self._sections.get(name)
         if section is None:
             section = self._sections[name] = self.profiler.section(name)

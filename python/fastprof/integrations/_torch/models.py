@@ -100,7 +100,6 @@ class Models:
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """Note that the program has made an optimizer."""
         self._optimizers.add(optimizer)
         self._others.clear()
 

@@ -432,7 +432,6 @@ class Phases:
             self._eval_opened = EVAL.enter_phase()
 
     def end_evaluation(self) -> None:
-        """End the evaluation, if one is open."""
         if self.evaluating:
             self._close_evaluation()
             self._trained_since = 0

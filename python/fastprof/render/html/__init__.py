@@ -46,7 +46,6 @@ _NO_SCRIPT = (
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """Write the page of a report."""
     data = page_data(report)
     made = chapters(report, data)
     command = report.meta.get("command")
@@ -105,7 +104,6 @@ def page(
     data: dict[str, Any] | None = None,
     scripts: Sequence[str] = SHARED_SCRIPTS,
 ) -> str:
-    """Return a page."""
     script = "(() => {\n" + "\n".join(_asset("js", name) for name in scripts) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (

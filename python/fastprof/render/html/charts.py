@@ -156,9 +156,9 @@ def _steps(chart: Chart, ys: Sequence[int], low: float, width: float) -> str:
     return "".join((*way, f"V{_HEIGHT}z"))
 
 
-def _ticks(low: float, high: float, most: int = 6) -> Iterator[tuple[str, float]]:
+def _ticks(low: float, high: float) -> Iterator[tuple[str, float]]:
     """Yield round numbers and their positions on the axis (0..1), like ``ticks`` in charts.js."""
-    rough = (high - low) / most
+    rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))

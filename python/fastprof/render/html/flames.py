@@ -52,7 +52,6 @@ class Frames:
         self.number(SMALL, "small")
 
     def number(self, name: str, kind: str, file: str = "", line: int = 0) -> int:
-        """Return the number of a frame."""
         return self._numbers.setdefault((name, kind, file, line), len(self._numbers))
 
     def of_key(self, key: Key) -> int:

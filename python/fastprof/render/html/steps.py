@@ -46,7 +46,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
             f"{plural(above, 'step')} above {number(top)} ms {are} clipped in these charts (marked "
             f"by a dot in the first); the longest took {number(max(wall))} ms."
         )
-    return timeline, _histogram(report, [ms for ms in wall if ms <= top], top, label), cut
+    return timeline, _histogram(report, [ms for ms in wall if ms <= top], label), cut
 
 
 def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:
@@ -96,7 +96,7 @@ def _readings(
         yield f"Step {place:,}, {number(wall[i])} ms{': ' if inside else ''}{inside}{more}"
 
 
-def _histogram(report: Report, shown: Sequence[float], top: float, label: str) -> Chart:
+def _histogram(report: Report, shown: Sequence[float], label: str) -> Chart:
     low, high = min(shown), max(shown)
     width = (high - low) / min(_BARS, max(1, math.isqrt(4 * len(shown)))) or max(high, 1.0) / 10
     counts = [0] * (round((high - low) / width) or 1)

@@ -12,7 +12,6 @@ class Strings:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """Return the number of a string."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     def table(self) -> list[str]:

@@ -35,7 +35,6 @@ class HeardRank:
 
 
 def add_blocks(rank: HeardRank, window: RankWindow) -> None:
-    """Add the blocks of a window to those of its rank."""
     names: tuple[str, ...] = (*window.columns, *(f"section {name}" for name in window.sections))
     if window.size != rank.size:
         known = {start: tuple(row.values()) for start, row in rank.blocks.items()}

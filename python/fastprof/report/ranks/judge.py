@@ -41,6 +41,8 @@ _MAX_WINDOWS = 8
 #: Ranks whose numbers of steps, and times per step, differ by more than this share from the
 #: median rank's do not wait for each other.
 _APART = 0.2
+#: Step times that differ by at most this share are equal.
+_EQUAL = 0.05
 #: A window with this share of the steps is the whole run.
 _WHOLE = 0.9
 #: Hangs are at least 3 median steps long and are at most 2 % of the steps; 2 are always allowed.
@@ -59,7 +61,6 @@ class Series:
     ms: Sequence[float]
 
     def without(self, steps: Collection[int]) -> Series:
-        """Return the series without these steps."""
         if not steps:
             return self
         kept = [(n, ms) for n, ms in zip(self.numbers, self.ms, strict=True) if n not in steps]
@@ -370,18 +371,15 @@ def _student(chance: float, freedom: int) -> float:
     return critical(1.0 - 2.0 * chance, max(1, freedom))
 
 
-def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list[int]]:
+def groups_in_step(walls: Mapping[int, float]) -> list[list[int]]:
     """Return groups of ranks whose steps take equally long: ranks of a group wait for each other.
 
     If a rank stands alone, all are one group: nothing shows who waits for whom.
-
-    Args:
-        apart: step times that differ by more than this share are not equal.
     """
     order = sorted(walls, key=lambda rank: walls[rank])
     groups: list[list[int]] = []
     for rank in order:
-        if groups and walls[rank] <= walls[groups[-1][-1]] * (1.0 + apart):
+        if groups and walls[rank] <= walls[groups[-1][-1]] * (1.0 + _EQUAL):
             groups[-1].append(rank)
         else:
             groups.append([rank])

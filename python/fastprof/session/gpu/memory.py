@@ -329,7 +329,6 @@ class SampledSection:
 
     @property
     def name(self) -> str:
-        """The section's name."""
         return self._section.name
 
     def __enter__(self) -> "SampledSection":  # noqa: PYI034 - Self is new in 3.11

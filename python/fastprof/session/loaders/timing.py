@@ -393,7 +393,6 @@ class ValidationIterator(TimedIterator):
 
 
 def timed_iterator(run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> TimedIterator:
-    """Return an iterator over ``iterator`` that is timed for ``entry``."""
     kind = ValidationIterator if entry.split == "val" else TimedIterator
     return kind(run, entry, iterator)
 

@@ -72,7 +72,6 @@ class WorkerProfiles:
                 loader.worker_init_fn = original
 
     def merge_many(self) -> None:
-        """Merge the files of ended workers, if there are many."""
         if self._folder is not None and len(os.listdir(self._folder)) >= _MANY:
             self._merge(WHOLE, set())
 

@@ -22,6 +22,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, Protocol
 
 from fastprof.session.faults import Faults
@@ -60,7 +61,6 @@ class Watches:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def of(self, tag: int) -> "LoaderWatch":
-        """Return the watch of the loader ``tag``."""
         watch = self._by_tag.get(tag)
         if watch is None:
             watch = self._by_tag[tag] = LoaderWatch(self, tag)
@@ -114,7 +114,7 @@ class Watches:
 
 
 class LoaderWatch:
-    """One loader over all its passes."""
+    """One loader over all its passes; it has most fields of :class:`WorkerStats`."""
 
     def __init__(self, shared: Watches, tag: int) -> None:
         self.shared = shared
@@ -210,7 +210,6 @@ class LoaderWatch:
             self.start_method = method if isinstance(method, str) else None
 
     def loaded(self, worker: int, took_ns: int) -> None:
-        """Note that a worker has loaded a batch in ``took_ns``."""
         load = self.loads.setdefault(worker, [0, 0, 0])
         load[0] += 1
         load[1] += took_ns
@@ -225,29 +224,17 @@ class LoaderWatch:
         measured = merged is not None and bool(merged.loads)
         if merged is not None and measured:
             loads = tuple(load for _, load in sorted(merged.loads.items()))
-        return WorkerStats(
-            workers=self.workers,
-            prefetch=self.prefetch,
-            batch_size=self.batch_size,
-            persistent=self.persistent,
-            start_method=self.start_method,
-            cpus=_cpus(),
-            ready=self.ready,
-            ready_ns=self.ready_ns,
-            blocked=self.blocked,
-            blocked_ns=self.blocked_ns,
-            depth=tuple(self.depth),
-            loads=loads,
-            measured=measured,
-            starts=(self.starts[0], self.starts[1]),
-            resumes=(self.resumes[0], self.resumes[1]),
-            firsts=(self.firsts[0], self.firsts[1]),
-            shutdowns=(self.shutdowns[0], self.shutdowns[1]),
-            caught_up=(self.caught_up[0], self.caught_up[1]),
-            died=self.died,
-            processes=self.processes,
-            profiled=0 if merged is None else merged.processes,
-        )
+        profiled = 0 if merged is None else merged.processes
+        made: dict[str, Any] = {
+            "cpus": _cpus(),
+            "loads": loads,
+            "measured": measured,
+            "profiled": profiled,
+        }
+        for name in (f.name for f in fields(WorkerStats) if f.name not in made):
+            value = getattr(self, name)
+            made[name] = tuple(value) if isinstance(value, list) else value
+        return WorkerStats(**made)
 
 
 class Pass:
@@ -377,7 +364,6 @@ class Pass:
             self._shutdown_began = _clock()
 
     def shutdown_ended(self) -> None:
-        """Note that the workers have ended."""
         watch = self._watch
         if self._shutdown_began and watch.shared.run.counting:
             _add(watch.shutdowns, _clock() - self._shutdown_began)

@@ -40,7 +40,6 @@ class EventLimit:
         self._used = 0
 
     def window_ended(self, events: int, steps: int) -> None:
-        """Note that a window of ``steps`` steps had ``events`` events."""
         self._known = events // max(1, steps)
 
     def step_ended(self, *, recorded: bool) -> None:

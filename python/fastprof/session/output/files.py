@@ -94,7 +94,6 @@ class Outputs:
         return self.periodic and self._clock() >= self._due
 
     def save_if_due(self, report: Callable[[], Report], identity: Identity) -> None:
-        """Save if a save is due."""
         if self._every is None or not self.due():
             return
         began = self._clock()

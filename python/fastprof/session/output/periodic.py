@@ -74,7 +74,6 @@ def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:
 
 
 def periodic_report(rows: Sequence[Timing], step: int) -> str:
-    """Return the report after ``step`` steps."""
     return _report(f"=== Profiling Report (Step {step}) ===", rows)
 
 

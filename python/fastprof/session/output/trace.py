@@ -86,7 +86,6 @@ class TraceWindows:
 
     @property
     def on(self) -> bool:
-        """Whether there is a trace at all."""
         return self._options is not None
 
     def begin(self) -> None:

@@ -33,7 +33,6 @@ class Channel(Protocol):
 
 
 def window_key(rank: int) -> str:
-    """Return the key of a rank's windows."""
     return f"window-{rank}"
 
 

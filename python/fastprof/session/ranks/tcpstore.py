@@ -58,7 +58,6 @@ class StoreClient:
             raise
 
     def set(self, key: bytes, value: bytes) -> None:
-        """Set ``key`` to ``value``."""
         # Without an answer the client would not know whether the store is still alive.
         self._ask_and_ping(bytes((_SET,)) + _string(key) + _string(value))
 

@@ -160,7 +160,6 @@ class Store:
         return source_of(env)
 
     def close(self) -> None:
-        """End the connection."""
         self._is_over = True
         self._channel.close(last=False)
 

@@ -42,8 +42,8 @@ _MAX_TEXT = 1 << 20
 _MAX_RANKS = 10**9
 
 
-def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
-    """Return ``group`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
+def encode_group(group: RankGroup) -> bytes:
+    """Return ``group`` as at most MAX_GROUP_BYTES bytes; drop the oldest blocks if necessary."""
 
     def packed(newest: Sequence[Block]) -> bytes:
         kept = set(newest)
@@ -69,7 +69,7 @@ def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
         )  # fmt: skip
 
     blocks = {block for of in group.blocks.values() for block in of}
-    return newest_that_fit(sorted(blocks, key=newest_first), packed, max_bytes)
+    return newest_that_fit(sorted(blocks, key=newest_first), packed, MAX_GROUP_BYTES)
 
 
 def decode_group(data: bytes) -> RankGroup:

@@ -68,7 +68,6 @@ class HeardRanks:
 
     @property
     def windows(self) -> dict[int, RankWindow]:
-        """The last window of each rank."""
         return {number: rank.window for number, rank in sorted(self._ranks.items())}
 
     @property

@@ -247,7 +247,6 @@ def decode_detail(data: bytes) -> RankDetail:
 
 
 def encode_request(request: Request) -> bytes:
-    """Return ``request`` as bytes."""
     return pack(
         {"v": VERSION, "job": request.job, "number": request.number, "first": request.first,
          "last": request.last, "ranks": request.ranks, "phase": request.phase}
