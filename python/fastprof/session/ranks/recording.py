@@ -49,6 +49,9 @@ _SECTIONS = 6
 _TREES = 6
 #: Bytes of two copies that are compared at a time.
 _CHUNK = 4096
+#: Most contexts whose functions are looked up, those with the most time: an import in the first
+#: step, such as that of torch's compiler, makes 100,000 of them.
+_MOST_CONTEXTS = 20_000
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
@@ -277,14 +280,20 @@ class Recording:
     def _functions(self, first: int, last: int, phase: int) -> tuple[_Function, ...]:
         if len(self._trees) < 2:
             return ()
-        # A tree from before the first step would add steps in which the rank was not late.
-        within = [tree for tree in self._trees[:-1] if first <= tree[0] < last]
-        begin = min(within or self._trees[:-1], key=lambda tree: abs(tree[0] - first))
-        later = [tree for tree in self._trees if tree[1] > begin[1]]
+        # A tree from before the first measured step would add imports and warm-up steps, one from
+        # before ``first`` steps in which the rank was not late.
+        measured = [tree for tree in self._trees if tree[1]]
+        trees = measured if len(measured) > 1 else self._trees
+        within = [tree for tree in trees[:-1] if first <= tree[0] < last]
+        begin = min(within or trees[:-1], key=lambda tree: abs(tree[0] - first))
+        later = [tree for tree in trees if tree[1] > begin[1]]
         if not later:
             return ()
         end = min(later, key=lambda tree: abs(tree[0] - last))
         spent = _spent(begin[2], end[2])
+        if len(spent) > _MOST_CONTEXTS:
+            most = sorted(spent, key=lambda node: -spent[node])[:_MOST_CONTEXTS]
+            spent = {node: spent[node] for node in most}
         nodes = self._recorder.nodes(array("q", spent).tobytes())
         if nodes is None:
             return ()
