@@ -526,6 +526,30 @@ def test_who_stands_still_while_the_others_wait_is_told():
     assert "Steps end again." in job.run(1)
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("backward, main (train.py:9)", ", in backward, main (train.py:9)."),
+        (
+            "evaluate (train.py:30)",
+            (
+                ": rank 1 is in evaluate (train.py:30); ranks 0, 2 are in backward, main "
+                "(train.py:9). They may have called different collectives."
+            ),
+        ),
+    ],
+)
+def test_where_ranks_wait_is_told_if_all_wait(place, told):
+    job = Job(3)
+    job.run(6)
+    states = [{"place": "backward, main (train.py:9)", "waits": True} for _ in range(3)]
+    states[1]["place"] = place
+    for _ in range(5):
+        job.said += job.still(states.__getitem__)
+    assert job.said == [f"No step has ended for 15.0 s: each rank waits for the others{told}"]
+    assert job.judge.job_now(job.now).verdict.endswith(f"each rank waits for the others{told}")
+
+
 def test_a_phase_between_steps_that_goes_on_is_no_hang():
     """Ranks validate in step for 40 s; at each look another one waits for the rest."""
     job = Job(4)
@@ -853,7 +877,7 @@ def test_the_live_verdict_is_said_to_be_of_the_last_seconds():
     job.run(6)
     lines = brief_lines_live(job.judge.job_now(job.now), 100)
     assert lines[0].startswith("Ranks: 4 of 4, in the last 10 s of steps. No rank is late")
-    assert "ms per step, in the last 10 s:" in lines
+    assert "ms per step, in the last 10 s of steps:" in lines
 
 
 def test_steps_end_again_is_said_only_if_a_step_has_ended():

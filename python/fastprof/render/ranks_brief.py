@@ -71,7 +71,7 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    return [*lines, *_table(rows, late, (), width, f", {_LIVE}"), *state_lines(job, width)]
+    return [*lines, *_table(rows, late, (), width, f", {_LIVE} of steps"), *state_lines(job, width)]
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
