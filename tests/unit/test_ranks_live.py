@@ -469,6 +469,18 @@ def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
     assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
 
 
+def test_stalls_that_recur_are_told_less_and_less_often():
+    """A rank saves for 2 s in every 200th step: 30 lines in 5 minutes are too many."""
+    job = Job(2, late=lambda r, s: 2000.0 if (r, s % 200) == (0, 199) else 0.0)
+    job.run(60)
+    assert job.said[0] == "Rank 0 was late once: by 2.00 s in data, in steps 192 to 199."
+    assert job.said[2] == (
+        "Rank 0 was late for the 4th time: by 2.00 s in data, in steps 792 to 799; 8.00 s in all "
+        "so far."
+    )
+    assert [line.split()[6] for line in job.said[1:]] == ["2nd", "4th", "8th", "16th"]
+
+
 def test_a_healthy_jitter_in_turns_is_no_finding():
     rng = random.Random(3)
     order = [rng.randrange(4) for _ in range(20000)]
