@@ -469,6 +469,16 @@ def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
     assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
 
 
+def test_a_stall_of_the_last_seconds_is_not_left_out_at_the_end():
+    job = Job(2, late=lambda r, s: 2000.0 if (r, s) == (0, 800) else 0.0)
+    while job.step < 850:
+        job.tick()
+    verdict = job.judge.job_now(job.now).verdict
+    assert verdict.startswith(
+        "Late in single steps: rank 0 by 2.00 s. No rank is late in the other steps: "
+    )
+
+
 def test_stalls_that_recur_are_told_less_and_less_often():
     """A rank saves for 2 s in every 200th step: 30 lines in 5 minutes are too many."""
     job = Job(2, late=lambda r, s: 2000.0 if (r, s % 200) == (0, 199) else 0.0)

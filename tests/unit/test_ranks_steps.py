@@ -395,6 +395,7 @@ def test_many_long_steps_of_a_rank_are_added_up():
     assert said, made.verdict
     assert float(said[1]) == pytest.approx(6.0, abs=0.2)
     assert float(said[2]) == pytest.approx(10.0, abs=0.4)
+    assert made.notes[0].startswith("No rank is late in the other steps: ")
     assert any(line.startswith("0 (late at times) ") for line in brief_lines(made, 80))
     # Not "no straggler": it is one in these steps.
     assert made.verdict.startswith("Late in single steps: ")

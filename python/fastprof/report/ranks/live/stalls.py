@@ -1,7 +1,9 @@
 """Selects single stalls of ranks to report while the job runs, less often if there are many."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
+from fastprof.report.figures import duration, plural
 from fastprof.report.ranks.live.compared import Compared
 from fastprof.report.ranks.live.text import stall_text
 from fastprof.report.ranks.model import LateStep
@@ -53,6 +55,16 @@ class Stalls:
             longest = max(run, key=lambda hang: hang.late_ms)
             said.append(stall_text(rank, late_ms, longest.section, first, end - 1, count, total_ms))
         return said[:_AT_ONCE]
+
+
+def stalls_text(found: Compared) -> str:
+    """Return by how much ranks were late in single steps of this window."""
+    sums: Counter[int] = Counter()
+    for hang in found.hangs:
+        sums[hang.rank] += round(found.ms(hang))
+    texts = [f"rank {rank} by {duration(ms)}" for rank, ms in sums.most_common(_AT_ONCE)]
+    more = f", and {plural(len(sums) - _AT_ONCE, 'more rank')}" if len(sums) > _AT_ONCE else ""
+    return f"Late in single steps: {', '.join(texts)}{more}."
 
 
 def _runs(hangs: Sequence[LateStep], size: int) -> list[list[LateStep]]:
