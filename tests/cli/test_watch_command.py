@@ -43,7 +43,7 @@ def test_the_late_rank_is_shown_with_a_row_for_each(job, capsys):
     assert " ".join(out).startswith(
         "Ranks: 3 of 3, step 480. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: "
     )
-    table = out[out.index("ms per step, in the last 10 s:") + 1 :]
+    table = out[out.index("ms per step, in the last 10 s of steps:") + 1 :]
     assert table[0].split() == [
         "rank", "host", "steps", "step", "own", "work", "late", "by", "data", "state",
     ]  # fmt: skip
@@ -59,6 +59,18 @@ def test_what_rank_0_has_said_is_shown_in_printable_ascii(job, capsys):
     out = capsys.readouterr().out
     assert "Said so far:\n- Rank 1 is late.\n- " in out
     assert "\x1b" not in out
+
+
+def test_a_job_that_hangs_is_not_said_to_be_without_a_late_rank(job, capsys):
+    """With --once nothing shows whether steps end, but rank 0 has listened for longer."""
+    hang = "No step has ended for 15.0 s: each rank waits for the others."
+    (job / "verdicts").write_text(f"Rank 1 is late.\n{hang}\n")
+    assert main(["watch", str(job), "--once"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(f"Ranks: 3 of 3, step 480. Rank 0 said: {hang} ms per step, ")
+    (job / "verdicts").write_text(f"{hang}\nSteps end again.\n")
+    assert main(["watch", str(job), "--once"]) == 0
+    assert "Ranks: 3 of 3, step 480. Rank 1 (host n1) is late by " in capsys.readouterr().out
 
 
 def test_a_rank_that_sends_nothing_is_shown_as_silent(job, capsys):

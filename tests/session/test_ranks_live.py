@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from array import array
+from types import FunctionType
 
 import pytest
 from fastprof import Profiler, profile_section
@@ -174,6 +175,40 @@ def test_a_rank_names_its_functions_between_its_steps():
     assert not any(row[0].endswith("save") for row in in_steps.functions)
 
 
+def test_a_rank_names_its_functions_beside_those_of_a_large_import():
+    """Such as that of torch's compiler, which the first step of an optimizer imports."""
+
+    def fan_out(depth):
+        for function in fan if depth else ():
+            function(depth - 1)
+
+    def slow():
+        time.sleep(0.01)
+
+    def look():
+        thread = threading.Thread(target=recording.window)
+        thread.start()
+        thread.join()
+
+    # The same code under ten names: ten functions.
+    fan = [
+        FunctionType(fan_out.__code__.replace(co_firstlineno=i + 1), globals(), "f", None,
+                     fan_out.__closure__)
+        for i in range(10)
+    ]  # fmt: skip
+    with Profiler(gpu=False, skip_first=0) as prof:
+        recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
+        prof.enter_phase("steps")
+        look()
+        fan_out(5)  # 100,000 contexts
+        for _ in range(12):
+            slow()
+            prof.step()
+        look()
+        detail = recording.detail(Request("job", 5, 0, 12, (0,)))
+    assert "slow" in [name.rpartition(".")[2] for name, *_ in detail.functions]
+
+
 def test_a_rank_s_batches_are_not_taken_by_fastprof():
     def train():
         for _ in prof.loader(map(threading.Event().wait, [0.01] * 12)):
@@ -333,9 +368,9 @@ def test_functions_and_waits_are_known_in_a_program_with_many_contexts():
 
 
 def test_of_a_million_contexts_that_all_took_time_few_are_looked_at():
-    """They are not described, and the training waits for the GIL meanwhile."""
+    """The training waits for the GIL meanwhile."""
     end = array("q", [1]) * 10**6
-    assert 50_000 < len(_spent(bytes(8 * 10**6), end.tobytes())) < 60_000
+    assert 250_000 < len(_spent(bytes(8 * 10**6), end.tobytes())) < 260_000
     assert _spent(end[:-1].tobytes(), end.tobytes()) == {10**6 - 1: 1}
 
 

@@ -34,6 +34,13 @@ def test_s3_02_one_means_reports_at_exit() -> None:
     assert result.stderr.count("=== Final") == 1
 
 
+def test_s3_02_the_report_at_exit_is_as_wide_as_the_terminal() -> None:
+    terminal = "import sys; sys.stderr.isatty = lambda: True\n"
+    result = run_child(terminal + SECTIONS, env={"FASTPROF": "1", "COLUMNS": "60"}).check()
+    report = result.stderr.partition("=== Final")[0]
+    assert max(map(len, report.splitlines())) <= 60, report
+
+
 def test_s3_02_zero_forces_everything_off() -> None:
     code = """
 import fastprof

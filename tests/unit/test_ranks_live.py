@@ -469,6 +469,28 @@ def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
     assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
 
 
+def test_a_stall_of_the_last_seconds_is_not_left_out_at_the_end():
+    job = Job(2, late=lambda r, s: 2000.0 if (r, s) == (0, 800) else 0.0)
+    while job.step < 850:
+        job.tick()
+    verdict = job.judge.job_now(job.now).verdict
+    assert verdict.startswith(
+        "Late in single steps: rank 0 by 2.00 s. No rank is late in the other steps: "
+    )
+
+
+def test_stalls_that_recur_are_told_less_and_less_often():
+    """A rank saves for 2 s in every 200th step: 30 lines in 5 minutes are too many."""
+    job = Job(2, late=lambda r, s: 2000.0 if (r, s % 200) == (0, 199) else 0.0)
+    job.run(60)
+    assert job.said[0] == "Rank 0 was late once: by 2.00 s in data, in steps 192 to 199."
+    assert job.said[2] == (
+        "Rank 0 was late for the 4th time: by 2.00 s in data, in steps 792 to 799; 8.00 s in all "
+        "so far."
+    )
+    assert [line.split()[6] for line in job.said[1:]] == ["2nd", "4th", "8th", "16th"]
+
+
 def test_a_healthy_jitter_in_turns_is_no_finding():
     rng = random.Random(3)
     order = [rng.randrange(4) for _ in range(20000)]
@@ -524,6 +546,30 @@ def test_who_stands_still_while_the_others_wait_is_told():
         "and 2 others wait."
     )
     assert "Steps end again." in job.run(1)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("backward, main (train.py:9)", ", in backward, main (train.py:9)."),
+        (
+            "evaluate (train.py:30)",
+            (
+                ": rank 1 is in evaluate (train.py:30); ranks 0, 2 are in backward, main "
+                "(train.py:9). They may have called different collectives."
+            ),
+        ),
+    ],
+)
+def test_where_ranks_wait_is_told_if_all_wait(place, told):
+    job = Job(3)
+    job.run(6)
+    states = [{"place": "backward, main (train.py:9)", "waits": True} for _ in range(3)]
+    states[1]["place"] = place
+    for _ in range(5):
+        job.said += job.still(states.__getitem__)
+    assert job.said == [f"No step has ended for 15.0 s: each rank waits for the others{told}"]
+    assert job.judge.job_now(job.now).verdict.endswith(f"each rank waits for the others{told}")
 
 
 def test_a_phase_between_steps_that_goes_on_is_no_hang():
@@ -851,7 +897,7 @@ def test_the_live_verdict_is_said_to_be_of_the_last_seconds():
     job.run(6)
     lines = brief_lines_live(job.judge.job_now(job.now), 100)
     assert lines[0].startswith("Ranks: 4 of 4, in the last 10 s of steps. No rank is late")
-    assert "ms per step, in the last 10 s:" in lines
+    assert "ms per step, in the last 10 s of steps:" in lines
 
 
 def test_steps_end_again_is_said_only_if_a_step_has_ended():

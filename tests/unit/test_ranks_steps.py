@@ -200,6 +200,45 @@ def test_ranks_that_are_late_in_turns_are_all_named():
     assert "Ranks are late in turns: rank 0 in steps 3 to " in made.verdict
 
 
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_ranks_that_are_late_in_turns_twice_are_all_named(world):
+    made = judged(
+        job(world, steps=200, data=lambda rank, step: 6.0 if step // 25 % world == rank else 0.0)
+    )
+    assert [p.rank for p in made.periods] == [turn % world for turn in range(8)]
+    assert [p.first for p in made.periods] == pytest.approx(range(3, 203, 25), abs=2)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_rank_that_is_late_again_is_told_with_both_windows(world):
+    def delay(rank, step):
+        return 5.0 if rank == 1 and (50 <= step < 80 or 130 <= step < 160) else 0.0
+
+    made = judged(job(world, steps=200, data=delay))
+    assert [(p.rank, p.first, p.last) for p in made.periods] == [
+        (1, pytest.approx(53, abs=2), pytest.approx(82, abs=2)),
+        (1, pytest.approx(133, abs=2), pytest.approx(162, abs=2)),
+    ]
+    assert made.verdict.startswith("Rank 1 is late in steps ")
+    assert re.search(r" It is also late in steps \d+ to \d+ by [\d.]+ ms each\.", made.verdict)
+
+
+@pytest.mark.parametrize("kind", ["gauss", "expovariate", "pauses"])
+def test_equal_ranks_do_not_have_several_windows(kind):
+    """By chance one job in 20 may be late here; hardly one of these has several windows."""
+    rng = random.Random(5)
+    made = {
+        "gauss": lambda: rng.gauss(40, 6),
+        "expovariate": lambda: 30 + rng.expovariate(1 / 8),
+        "pauses": lambda: rng.gauss(40, 1) + 60 * (rng.random() < 0.05),
+    }[kind]
+    several = 0
+    for _ in range(200):
+        owns = [Series(range(100), [made() for _ in range(100)]) for _ in range(2)]
+        several += any(len(one.windows) > 1 for one in lateness(owns, 40.0, 20.0)[0])
+    assert several <= 1
+
+
 def with_phase(made, name, ms, times, *, waited_ms=0.0):
     """Return the same rank with a phase in which ``save`` writes, and with longer steps."""
     number = RUN_PHASES.index(name)
@@ -406,6 +445,8 @@ def test_many_long_steps_of_a_rank_are_added_up():
     assert said, made.verdict
     assert float(said[1]) == pytest.approx(6.0, abs=0.2)
     assert float(said[2]) == pytest.approx(10.0, abs=0.4)
+    assert made.notes[0].startswith("No rank is late in the other steps: ")
+    assert any(line.startswith("0 (late at times) ") for line in brief_lines(made, 80))
     # Not "no straggler": it is one in these steps.
     assert made.verdict.startswith("Late in single steps: ")
     assert " in no section. No straggler in the other steps: one that is late by " in made.verdict

@@ -71,7 +71,7 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    return [*lines, *_table(rows, late, (), width, f", {_LIVE}"), *state_lines(job, width)]
+    return [*lines, *_table(rows, late, (), width, f", {_LIVE} of steps"), *state_lines(job, width)]
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
@@ -109,7 +109,7 @@ def _head(known: int, world_size: int | None) -> str:
 def _table(
     rows: Sequence[_Row], late: Sequence[int], once: Sequence[int], width: int, when: str = ""
 ) -> list[str]:
-    """Return the table; ``late`` ranks come first, then those late ``once`` or in a few steps."""
+    """Return the table; ``late`` ranks come first, then those of ``once``: of single steps."""
     named = dict.fromkeys([*late, *once])
     if not named and not 2 <= len(rows) <= _FEW:
         return []
@@ -119,10 +119,7 @@ def _table(
     totals = {name: sum(row.sections.get(name, 0.0) for row in rows)
               for name in dict.fromkeys(name for row in rows for name in row.sections)}  # fmt: skip
     names = sorted(totals, key=lambda name: -totals[name])[:_SECTIONS]
-    cells = [
-        _cells(f"{row.rank} ({'late' if row.rank in late else 'late once'})", [row], names)
-        for row in shown
-    ]
+    cells = [_cells(f"{row.rank} ({_how(row.rank, late, once)})", [row], names) for row in shown]
     if len(rows) <= _FEW:
         cells += [_cells(str(row.rank), [row], names) for row in others]
     elif others:
@@ -137,6 +134,12 @@ def _table(
         )  # fmt: skip
     drawn = table_lines(without_unknown(table), width)
     return ["", f"ms per step{when}:", drawn[0], *drawn[2:]]
+
+
+def _how(rank: int, late: Sequence[int], once: Sequence[int]) -> str:
+    if rank in late:
+        return "late"
+    return "late once" if once.count(rank) == 1 else "late at times"
 
 
 def _cells(name: str, rows: Sequence[_Row], sections: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ def start() -> Profiler | None:
 
     def print_at_exit() -> None:
         summary = final_report(timings(profiler.snapshot()), profiler.steps)
-        sys.stderr.write(f"{profiler.report().to_text()}\n\n{summary}")
+        profiler.report().show(sys.stderr)
+        sys.stderr.write(f"\n{summary}")
         sys.stderr.flush()
 
     run.print_at_exit = print_at_exit

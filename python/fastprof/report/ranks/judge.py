@@ -43,6 +43,8 @@ _MAX_WINDOWS = 8
 _APART = 0.2
 #: Step times that differ by at most this share are equal.
 _EQUAL = 0.05
+#: The part of the chance of a false alarm that is left for a test of several windows together.
+_FOR_SEVERAL = 0.1
 #: A window with this share of the steps is the whole run.
 _WHOLE = 0.9
 #: Hangs are at least 3 median steps long and are at most 2 % of the steps; 2 are always allowed.
@@ -288,16 +290,12 @@ def _windows(
     free = [True] * n
     usual = [True] * n  # in no window
     while len(found) < _MAX_WINDOWS:
-        best = _best_run(
-            [m - least if ok else -math.inf for m, ok in zip(means, free, strict=True)]
-        )
+        best = _next_run(means, least, free)
         if best is None:
             break
         first, last = best
         inside = means[first : last + 1]
         mean = fmean(inside)
-        for i in range(first, last + 1):
-            free[i] = False
         before = [m for m, ok in zip(means[:first], usual, strict=False) if ok]
         after = [m for m, ok in zip(means[last + 1 :], usual[last + 1 :], strict=True) if ok]
         outside = before + after
@@ -317,10 +315,66 @@ def _windows(
         ):
             continue
         usual[first : last + 1] = [False] * len(inside)
-        a, b = _edges(late, first * length, min(len(late), (last + 1) * length), length, mean)
-        kept = late[a:b]
-        found.append(Window(numbers[a], numbers[b - 1], len(kept), fmean(kept)))
+        found.append(_window(numbers, late, first, last, length, mean))
+    runs = [] if found else _several(means, least, chance * _FOR_SEVERAL)
+    found += [
+        _window(numbers, late, first, last, length, fmean(means[first : last + 1]))
+        for first, last in runs
+        if median(late[first * length : (last + 1) * length]) >= least / 2
+    ]
     return sorted(found, key=lambda w: w.first)
+
+
+def _several(means: Sequence[float], least: float, chance: float) -> list[tuple[int, int]]:
+    """Return the windows of a rank that has several: each is noise to a test of another.
+
+    They are tested together: two levels of lateness, one in the windows and one elsewhere.
+    """
+    n = len(means)
+    free = [True] * n
+    runs: list[tuple[int, int]] = []
+    # Above a lower level, the run with the most lateness would contain the time between windows.
+    level = max(least, median([m for m in means if m > least] or [0.0]) / 2)
+    while len(runs) < _MAX_WINDOWS and (best := _next_run(means, level, free)) is not None:
+        first, last = best
+        if last - first + 1 >= _WINDOW_BLOCKS and fmean(means[first : last + 1]) >= least:
+            runs.append(best)
+    for count in range(len(runs), 1, -1):
+        inside = [False] * n
+        for first, last in runs[:count]:
+            inside[first : last + 1] = [True] * (last - first + 1)
+        there = [m for m, ok in zip(means, inside, strict=True) if ok]
+        elsewhere = [m for m, ok in zip(means, inside, strict=True) if not ok]
+        if len(elsewhere) < _WINDOW_BLOCKS:
+            continue
+        high, low = fmean(there), fmean(elsewhere)
+        residuals = [m - (high if ok else low) for m, ok in zip(means, inside, strict=True)]
+        # Any windows could have been those with the most lateness.
+        limit = _student(chance / _MAX_WINDOWS / math.comb(n + 1, 2 * count), n - 2)
+        noise = limit * _noise(residuals, 2)
+        if all(
+            fmean(means[first : last + 1]) - low
+            >= noise * math.sqrt(1 / (last - first + 1) + 1 / len(elsewhere))
+            for first, last in runs[:count]
+        ):
+            return runs[:count]
+    return []
+
+
+def _next_run(means: Sequence[float], least: float, free: list[bool]) -> tuple[int, int] | None:
+    """Return the run of free blocks with the most lateness, and take it."""
+    best = _best_run([m - least if ok else -math.inf for m, ok in zip(means, free, strict=True)])
+    if best is not None:
+        free[best[0] : best[1] + 1] = [False] * (best[1] - best[0] + 1)
+    return best
+
+
+def _window(
+    numbers: Sequence[int], late: Sequence[float], first: int, last: int, length: int, mean: float
+) -> Window:
+    a, b = _edges(late, first * length, min(len(late), (last + 1) * length), length, mean)
+    kept = late[a:b]
+    return Window(numbers[a], numbers[b - 1], len(kept), fmean(kept))
 
 
 def _residuals(values: Sequence[float]) -> list[float]:

@@ -398,6 +398,15 @@ class RankReport:
             )
             more = len(self.periods) - _TURNS
             parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
+        elif len(self.periods) > 1:
+            first = None if self.straggler is None else self.straggler.period
+            others = [p for p in self.periods if first is None or p.first != first.first]
+            also = "; ".join(
+                f"in steps {p.first} to {p.last} by {duration(p.late_ms)} each"
+                for p in others[:_TURNS]
+            )
+            more = len(others) - _TURNS
+            parts.append(f"It is also late {also}{f'; {more} more' if more > 0 else ''}.")
         if single and self.straggler is not None:
             parts.append(single)
         return " ".join(parts)

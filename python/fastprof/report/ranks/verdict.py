@@ -251,8 +251,9 @@ def _nobody(
     verdict.seen_from_ms = max(test.seen_from_ms for test in seen)
     late = seen[-1].late
     latest = max(range(len(runs)), key=lambda i: late[i].late_ms)
+    where = " in the other steps" if verdict.hangs else ""
     verdict.why_not = (
-        f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
+        f"No rank is late{where}: the most own work, that of rank {runs[latest].row.rank}, is "
         f"{duration(max(late[latest].late_ms, 0.0))} per step above the others' median."
     )
     if len(seen) < len(tests):

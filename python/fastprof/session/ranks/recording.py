@@ -49,8 +49,11 @@ _SECTIONS = 6
 _TREES = 6
 #: Bytes of two copies that are compared at a time.
 _CHUNK = 4096
-#: More contexts are not described: for more, Recorder.nodes() returns None.
-_MOST_NODES = 50_000
+#: Most contexts that are compared: a million that all took time would need half a second.
+_MOST_COMPARED = 250_000
+#: Most contexts whose functions are looked up, those with the most time: an import in the first
+#: step, such as that of torch's compiler, makes 100,000 of them.
+_MOST_CONTEXTS = 20_000
 #: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
@@ -279,14 +282,20 @@ class Recording:
     def _functions(self, first: int, last: int, phase: int) -> tuple[_Function, ...]:
         if len(self._trees) < 2:
             return ()
-        # A tree from before the first step would add steps in which the rank was not late.
-        within = [tree for tree in self._trees[:-1] if first <= tree[0] < last]
-        begin = min(within or self._trees[:-1], key=lambda tree: abs(tree[0] - first))
-        later = [tree for tree in self._trees if tree[1] > begin[1]]
+        # A tree from before the first measured step would add imports and warm-up steps, one from
+        # before ``first`` steps in which the rank was not late.
+        measured = [tree for tree in self._trees if tree[1]]
+        trees = measured if len(measured) > 1 else self._trees
+        within = [tree for tree in trees[:-1] if first <= tree[0] < last]
+        begin = min(within or trees[:-1], key=lambda tree: abs(tree[0] - first))
+        later = [tree for tree in trees if tree[1] > begin[1]]
         if not later:
             return ()
         end = min(later, key=lambda tree: abs(tree[0] - last))
         spent = _spent(begin[2], end[2])
+        if len(spent) > _MOST_CONTEXTS:
+            most = sorted(spent, key=lambda node: -spent[node])[:_MOST_CONTEXTS]
+            spent = {node: spent[node] for node in most}
         nodes = self._recorder.nodes(array("q", spent).tobytes())
         if nodes is None:
             return ()
@@ -318,11 +327,11 @@ def _size(wall: array[int]) -> int:
 def _spent(begin: bytes, end: bytes) -> dict[int, int]:
     """Return the contexts' own time in ns between two copies of the tree, where it is not 0.
 
-    Of more than can be described, only some: a million would take half a second.
+    Of more than :data:`_MOST_COMPARED` only some.
     """
     spent: dict[int, int] = {}
     for at in range(0, len(end), _CHUNK):
-        if len(spent) > _MOST_NODES:
+        if len(spent) > _MOST_COMPARED:
             break
         here, there = begin[at : at + _CHUNK], end[at : at + _CHUNK]
         if here == there:  # as most are

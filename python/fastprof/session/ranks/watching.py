@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastprof.names import ascii_name
+from fastprof.report.ranks.live.heard import HANGS, MOVES
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import SILENT_S, JobNow
 from fastprof.report.ranks.live.window import decode
@@ -35,6 +37,8 @@ class Watch:
         self._world = window.world_size
         #: The last beat read from each rank, and when it was new by this machine's clock.
         self._beats: dict[int, tuple[int, float]] = {}
+        #: Steps of each rank when the watch began: it has heard less than rank 0.
+        self._steps: dict[int, int] = {}
 
     def look(self) -> JobNow | None:
         """Return the current state of the ranks; None: the job has ended.
@@ -75,8 +79,22 @@ class Watch:
             self._judge.hear(rank, value, now - age if known is None else now)
         self._judge.look(now)
         job = self._judge.job_now(now)
+        self._steps = self._steps or {row.rank: row.steps for row in job.rows}
+        hang = self._hang()
+        still = all(self._steps.get(row.rank) == row.steps for row in job.rows)
+        if hang and still and not job.verdict.startswith(HANGS):
+            job = replace(job, late=None, verdict=f"Rank 0 said: {hang}")
         over = len(job.rows) == self._world and all(row.ended for row in job.rows)
         return None if over or not windows else job
+
+    def _hang(self) -> str:
+        """Return rank 0's sentence on ranks that end no step, unless some have since then."""
+        for line in reversed(self.said()):
+            if line == MOVES:
+                return ""
+            if line.startswith(HANGS):
+                return line
+        return ""
 
     def silent_s(self) -> float:
         """Return for how many seconds this watch has heard no rank."""

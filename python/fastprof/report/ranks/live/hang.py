@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.report.figures import plural
+from fastprof.report.figures import duration, plural
 from fastprof.report.ranks.blocks import HeardRank
 from fastprof.report.ranks.live.text import hang_text, place_of, rank_named
 from fastprof.report.ranks.model import named
@@ -44,7 +44,7 @@ class QuietRanks:
             if self.stand:
                 return tuple(sorted(r.window.rank for r in self.stand)), self._standing_text()
             if not gpus:
-                return (-1,), "each rank waits for the others."
+                return (-1,), self._waiting_text()
         every = [*self.stand, *self.wait]
         if not gpus or (len(every) < self.quiet and (self.stand or self.unclear)):
             return (), ""
@@ -57,6 +57,9 @@ class QuietRanks:
         stands = self.quiet - self.waiting
         if not self.silents and not stands and (moves or not self.waiting):
             return "", moves
+        if not self.silents and not stands and not self.unclear:
+            still = duration((now - self.moved_at) * 1000)
+            return f"No step has ended for {still}: {self._waiting_text()}", moves
         wait = named([r.window.rank for r in self.wait]) if self.wait else ""
         if self.waiting and not wait:
             wait = plural(self.waiting, "rank")
@@ -73,17 +76,20 @@ class QuietRanks:
         others = "the other waits" if self.waiting == 1 else f"{plural(self.waiting, 'other')} wait"
         return f"{where}, and {others}."
 
+    def _waiting_text(self) -> str:
+        """Return that all ranks wait, and where: in different collectives they wait for ever."""
+        text = "each rank waits for the others"
+        places = _by_place(self.wait)
+        if len(self.wait) < self.waiting or not places:
+            return f"{text}."
+        if len(places) == 1:
+            return f"{text}, in {places[0][0]}."
+        return f"{text}: {_listed(places)} They may have called different collectives."
+
     def _places_text(self, ranks: Sequence[HeardRank]) -> str:
         """Return where all ranks stand, and what is known of their GPUs."""
-        by_place: dict[str, list[int]] = {}
-        for rank in ranks:
-            by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
-        parts = [
-            f"{named(sorted(of))} {'is' if len(of) == 1 else 'are'} in {place}"
-            for place, of in sorted(by_place.items(), key=lambda item: len(item[1]))
-        ]
-        more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
-        where = f"{'; '.join(parts[:ASKED])}{more}." if parts else ""
+        places = _by_place(ranks)
+        where = _listed(places) if places else ""
         if self.unclear:
             where += " Only the records of their GPUs would show which of them wait for others."
         elif not self.stand:
@@ -92,6 +98,22 @@ class QuietRanks:
                 "known."
             )
         return where.strip()
+
+
+def _by_place(ranks: Sequence[HeardRank]) -> list[tuple[str, list[int]]]:
+    """Return the places of ranks and their numbers, the place of the fewest first."""
+    by_place: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_place.setdefault(place_of(rank.window), []).append(rank.window.rank)
+    return sorted(by_place.items(), key=lambda item: len(item[1]))
+
+
+def _listed(places: Sequence[tuple[str, list[int]]]) -> str:
+    parts = [
+        f"{named(sorted(of))} {'is' if len(of) == 1 else 'are'} in {place}" for place, of in places
+    ]
+    more = f"; {plural(len(parts) - ASKED, 'more place')}" if len(parts) > ASKED else ""
+    return f"{'; '.join(parts[:ASKED])}{more}."
 
 
 def _stands(rank: HeardRank) -> str:

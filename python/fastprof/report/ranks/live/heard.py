@@ -13,6 +13,8 @@ from fastprof.report.ranks.live.window import RankWindow, decode, is_unclear, is
 from fastprof.report.ranks.row import MAX_RANKS
 
 _LONG_STEPS = 5.0
+#: The beginning of the sentence on ranks that end no step, and the sentence after it.
+HANGS, MOVES = "No step has ended for", "Steps end again."
 #: Silence is reported again when this many times as many ranks are silent.
 _GROWN = 2
 
@@ -113,11 +115,11 @@ class HeardRanks:
         if not found:
             moved = bool(self._stuck) and of.moved_at > self._stuck_at
             self._stuck = () if moved else self._stuck
-            return ["Steps end again."] if moved else []
+            return [MOVES] if moved else []
         if found == self._stuck:
             return []
         self._stuck, self._stuck_at = found, now
-        return [f"No step has ended for {duration((now - of.moved_at) * 1000)}: {text}"]
+        return [f"{HANGS} {duration((now - of.moved_at) * 1000)}: {text}"]
 
     def _quiet(self, now: float, *, once: bool = False) -> QuietRanks:
         """Return the ranks that have ended no step for long.

@@ -20,7 +20,7 @@ from fastprof.report.ranks.live.compared import STRICT, Compared
 from fastprof.report.ranks.live.hang import ASKED
 from fastprof.report.ranks.live.heard import HeardRanks
 from fastprof.report.ranks.live.now import SILENT_S, JobNow, rows_now
-from fastprof.report.ranks.live.stalls import Stalls
+from fastprof.report.ranks.live.stalls import Stalls, stalls_text
 from fastprof.report.ranks.live.text import late_rank, late_text, ordinal
 from fastprof.report.ranks.live.window import RankDetail, Request, decode_detail
 from fastprof.report.ranks.model import LateStep, Straggler, named
@@ -193,6 +193,8 @@ class Judge(HeardRanks):
         if found.apart:
             waits += f" Not compared, because their steps have another pace: {named(found.apart)}."
         nobody = f"No rank is late{' in its steps' if work else ''}"
+        if found.hangs:
+            nobody = f"{stalls_text(found)} No rank is late in the other steps"
         blind = why_blind(found.runs)
         if blind and (verdict is None or verdict.straggler is None):
             return None, f"{blind}{waits}"

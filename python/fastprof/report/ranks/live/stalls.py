@@ -1,9 +1,11 @@
-"""Selects single stalls of ranks to report while the job runs, each once."""
+"""Selects single stalls of ranks to report while the job runs, less often if there are many."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
+from fastprof.report.figures import duration, plural
 from fastprof.report.ranks.live.compared import Compared
-from fastprof.report.ranks.live.text import once_text
+from fastprof.report.ranks.live.text import stall_text
 from fastprof.report.ranks.model import LateStep
 
 #: Smallest lateness of a reported stall.
@@ -13,11 +15,13 @@ _AT_ONCE = 5
 
 
 class Stalls:
-    """Remembers the reported stalls."""
+    """Remembers and counts the stalls."""
 
     def __init__(self) -> None:
         #: Rank, first step, and the step after the last one.
         self._told: list[tuple[int, int, int]] = []
+        #: Number of stalls of each rank so far, and their sum in ms.
+        self._sums: dict[int, tuple[int, float]] = {}
 
     def say(
         self,
@@ -26,6 +30,9 @@ class Stalls:
         belongs: Callable[[LateStep], bool],
     ) -> list[str]:
         """Return the sentences on stalls that are over and not yet reported.
+
+        Of many stalls of a rank, such as those of its checkpoints, the 1st, 2nd, 4th, 8th, ... are
+        reported.
 
         Args:
             newest: first step of the last block of the window.
@@ -41,9 +48,23 @@ class Stalls:
             if told or late_ms < _ONCE_MS or all(map(belongs, run)):
                 continue
             self._told = [*self._told, (rank, first, end)][-_KEPT:]
+            count, total_ms = self._sums.get(rank, (0, 0.0))
+            count, total_ms = self._sums[rank] = count + 1, total_ms + late_ms
+            if count & (count - 1):
+                continue
             longest = max(run, key=lambda hang: hang.late_ms)
-            said.append(once_text(rank, late_ms, longest.section, first, end - 1))
+            said.append(stall_text(rank, late_ms, longest.section, first, end - 1, count, total_ms))
         return said[:_AT_ONCE]
+
+
+def stalls_text(found: Compared) -> str:
+    """Return by how much ranks were late in single steps of this window."""
+    sums: Counter[int] = Counter()
+    for hang in found.hangs:
+        sums[hang.rank] += round(found.ms(hang))
+    texts = [f"rank {rank} by {duration(ms)}" for rank, ms in sums.most_common(_AT_ONCE)]
+    more = f", and {plural(len(sums) - _AT_ONCE, 'more rank')}" if len(sums) > _AT_ONCE else ""
+    return f"Late in single steps: {', '.join(texts)}{more}."
 
 
 def _runs(hangs: Sequence[LateStep], size: int) -> list[list[LateStep]]:

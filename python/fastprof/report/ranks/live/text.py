@@ -189,15 +189,28 @@ def _also(late: Straggler) -> str:
     return f" Late as well: {named(late.also)}." if late.also else ""
 
 
-def once_text(rank: int, late_ms: float, section: str | None, first: int, last: int) -> str:
-    """Return that a rank was late once, by ``late_ms`` in steps ``first`` to ``last``."""
+def stall_text(
+    rank: int,
+    late_ms: float,
+    section: str | None,
+    first: int,
+    last: int,
+    count: int,
+    total_ms: float,
+) -> str:
+    """Return that a rank was late once, by ``late_ms`` in steps ``first`` to ``last``.
+
+    ``count``: it is the rank's stall of this number; ``total_ms`` is the sum of all of them.
+    """
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = ""
     if section is not None:
         where = (
             " in code in no section" if section == UNACCOUNTED else f" in {ascii_name(section, 60)}"
         )
-    return f"Rank {rank} was late once: by {duration(late_ms)}{where}, in {steps}."
+    often = "once" if count == 1 else f"for the {ordinal(count)} time"
+    whole = "" if count == 1 else f"; {duration(total_ms)} in total so far"
+    return f"Rank {rank} was late {often}: by {duration(late_ms)}{where}, in {steps}{whole}."
 
 
 def between_text(work: WorkBetweenSteps) -> str:
