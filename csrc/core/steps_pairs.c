@@ -20,7 +20,9 @@ put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
 {
     const fp_series *s = &t->split->series;
     uint64_t row = nth % FP_STEPS_RECENT;
-    *into = (fp_pair_step){.ticks = t->steps->recent[row]};
+    int64_t delay_ns = s->delay_ns[row];
+    *into = (fp_pair_step){.ticks = t->steps->recent[row],
+                           .delay_ns = delay_ns > 0 ? delay_ns : 0};
     for (uint32_t i = 0; i < columns_of(s); i++) {
         into->section[i] = s->column[i].ticks[row];
     }
@@ -32,7 +34,10 @@ static void
 put_plain(fp_pair_step *into, const fp_thread *t)
 {
     const fp_series *series = &t->split->series;
-    *into = (fp_pair_step){.ticks = t->steps->ticks};
+    const fp_split_sums *step = &t->split->step;
+    *into =
+        (fp_pair_step){.ticks = t->steps->ticks,
+                       .delay_ns = step->delay_ns + step->covered_delay_ns};
     for (const fp_section *s = t->touched; s != NULL; s = s->next_touched) {
         for (uint32_t i = 0; i < columns_of(series); i++) {
             if (series->column[i].section->id == s->id) {

@@ -7,8 +7,8 @@
  * The first steps after each change are used for neither side: the interpreter
  * changes its code lazily, and the processor's caches hold what the change
  * needed.  A block stores one such comparison: the wall time of each step and
- * of the sections at the bottom of the stack.  The last FP_PAIRS_BLOCKS blocks
- * are kept. */
+ * of the sections at the bottom of the stack, and how long the thread waited
+ * for a CPU.  The last FP_PAIRS_BLOCKS blocks are kept. */
 #ifndef FP_CORE_STEPS_PAIRS_H
 #define FP_CORE_STEPS_PAIRS_H
 
@@ -24,6 +24,7 @@ enum {
 
 typedef struct fp_pair_step {
     int64_t ticks;
+    int64_t delay_ns; /* ready to run, without a CPU; 0 if unknown */
     int64_t section[FP_PAIRS_COLUMNS]; /* by column of the series */
 } fp_pair_step;
 

@@ -280,15 +280,16 @@ pair_steps(const fp_export *x, const fp_pair_step *step, uint32_t n,
     for (uint32_t i = 0; list != NULL && i < n; i++) {
         fp_export_add(
             &list,
-            Py_BuildValue("(NN)", fp_export_time(x, step[i].ticks),
+            Py_BuildValue("(NLN)", fp_export_time(x, step[i].ticks),
+                          (long long)step[i].delay_ns,
                           fp_export_times(x, step[i].section, sections)));
     }
     return list;
 }
 
 /* A list of (number of the first step, steps without the hook, steps with it);
- * a step is its wall time and the times of its first sections, at most
- * [columns].  [p]: NULL gives an empty list. */
+ * a step is its wall time, its wait for a CPU and the times of its first
+ * sections, at most [columns].  [p]: NULL gives an empty list. */
 static PyObject *
 pairs(const fp_export *x, const fp_pairs *p, uint32_t columns)
 {

@@ -96,6 +96,66 @@ settling(int nth)
     return 40 + 140 / (nth * nth + 1);
 }
 
+static int64_t delay_ns, waits; /* of the thread, so far */
+
+static int64_t
+told_cpu(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static void
+told_counts(void *ctx, fp_usage *out)
+{
+    (void)ctx;
+    out->switches = out->waits = waits;
+    out->faults = 0;
+}
+
+static int64_t
+told_delay(void *ctx)
+{
+    (void)ctx;
+    return delay_ns;
+}
+
+static void
+step_that_waits(fp_thread *t, int64_t *now, int64_t ticks, int64_t waits_ns)
+{
+    delay_ns += waits_ns;
+    waits += waits_ns != 0;
+    step(t, now, ticks);
+}
+
+FP_TEST(pairs_know_how_long_each_step_waited_for_a_cpu)
+{
+    fake_memory m = {0};
+    int64_t now = 1000;
+    delay_ns = waits = 0;
+    fp_thread *t = stepping(&m, SKIP, now);
+    fp_usage_source source = {told_cpu, told_counts, told_delay, NULL};
+    fp_split_set_usage(t, source, NULL, now);
+    for (int i = 0; i < 5; i++) {
+        step_that_waits(t, &now, 100, 10 * i);
+    }
+    begin(t, 1, now);
+    for (int i = 0; i < 3; i++) {
+        step_that_waits(t, &now, 100, 3 + 2 * i);
+    }
+    end(t, 1, now);
+    step_that_waits(t, &now, 100, 8);
+    step_that_waits(t, &now, 100, 9);
+    const fp_pair_block *b = &t->split->pairs->block[0];
+    CHECK_INT(b->plain[0].delay_ns, 5);
+    CHECK_INT(b->plain[1].delay_ns, 7);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(b->near[i].delay_ns, 40 - 10 * i);
+    }
+    CHECK_INT(b->near[4].delay_ns, 9);
+    destroy(t, &m);
+}
+
 FP_TEST(pairs_short_steps_are_used_after_they_have_settled)
 {
     fake_memory m = {0};

@@ -105,7 +105,10 @@ def test_watch_says_that_a_job_has_ended(job, capsys):
     [
         (["{}/none"], "no such directory: "),
         (["{}"], "no rank has published anything in "),
-        ([], "no process of this user on this machine has the environment of a job of several ranks"),
+        (
+            [],
+            "no process of this user on this machine has the environment of a job of several ranks",
+        ),
         ([], "a job of jax can be read from the directory only"),
     ],
 )

@@ -89,3 +89,11 @@ def test_p9_figures_of_the_memory_that_do_not_fit_cost_the_memory_and_nothing_el
 
 def test_code_that_does_not_count_as_the_profiler_s_is_where_it_is_looked_for() -> None:
     assert all(os.path.exists(path) for path in convert._NOT_OWN)
+
+
+def test_steps_beside_a_block_without_the_hook_are_compared_without_waits_for_a_cpu() -> None:
+    """The median of two and of three steps; where in a step the wait was is unknown."""
+    block = (30, [(900, 500, [200]), (400, 0, [100])], [(500, 0, [100]), (2500, 1500, [500])] * 2)
+    (row,) = convert._plain_steps([block], [7])
+    assert (row.first, row.plain_ns, row.hooked_ns) == (30, 400, 750)
+    assert row.sections == ((7, (88 + 100) // 2, 150),)

@@ -246,6 +246,24 @@ def test_s1_23_recomputation_suppresses_the_rule_about_backward():
     assert "backward-share" not in noted(told)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_forwards_that_backward_computes_again_are_a_note_with_their_time(reentrant: bool) -> None:
+    file = "torch/utils/checkpoint.py"
+    forward = calls(py("Block.forward", 9, "/x/train.py"), 20)
+    if reentrant:  # it runs the backward of its part, too
+        inner = calls(torch_py("torch/autograd/__init__.py", "backward", 243), 25)
+        again = Node(torch_py(file, "CheckpointFunction.backward"), 4, MS, [forward, inner])
+    else:
+        name = "_checkpoint_without_reentrant_generator.<locals>.recompute_fn"
+        again = Node(torch_py(file, name), 4, MS, [forward])
+    made = run({"forward": 25, "backward": 65}, inside={"backward": [again]})
+    note = noted(made)["recomputation"]
+    assert (note.severity, note.saving_ms) == ("note", pytest.approx(21.0))
+    assert "again for 21.0 % of the step (gradient checkpointing)" in note.title
+    assert "no activations of 4 parts of forward, so" in note.evidence[0]
+    assert "recomputation" not in noted(run({"forward": 25, "backward": 65}))
+
+
 def test_a_loss_of_gradients_is_no_finding_about_backward():
     """A physics-informed network or a gradient penalty: backward computes what forward defines."""
     phases = {"data": 9, "forward": 15, "backward": 60}

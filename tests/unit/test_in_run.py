@@ -368,8 +368,23 @@ def test_a_machine_whose_speed_changes_after_the_places_makes_the_cost_a_range(
     assert (found.low, found.high) == pytest.approx(sorted((truth, times * truth)), rel=0.01)
 
 
+def test_the_part_of_a_step_that_the_hook_took_is_of_its_time_on_a_cpu() -> None:
+    quiet = simulated(1.0)
+    series, step_ns = quiet.steps.series, quiet.steps.recent_ns[0]
+    busy = replace(
+        quiet.steps,
+        sum_ns=3 * quiet.steps.sum_ns,
+        recent_ns=(3 * step_ns,) * STEPS,
+        series=replace(series, wall_ns=(3 * step_ns,) * STEPS, cpu_wait_ns=(2 * step_ns,) * STEPS),
+    )
+    assert hook_cost(replace(quiet, steps=busy)) == hook_cost(quiet)
+
+
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("measured", [True, False])
-def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(measured: bool) -> None:
+def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(
+    measured: bool, own: bool
+) -> None:
     """Without the hook the program would wait for as large a part of its time."""
     quiet = replace(
         simulated(1.0, blocks=40 if measured else 0), phases=(PhaseTime("steps", 10**9, 1),)
@@ -382,6 +397,11 @@ def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(measured: bool
     overhead = build_report(replace(quiet, steps=busy)).overhead
     truth = 1 - UNPROFILED / step_ns
     assert most / step_ns == pytest.approx(truth, rel=0.02)
+    if own:  # the sections' code
+        own_ns = 0.1 * step_ns
+        busy_run = replace(quiet, steps=busy, meta={**quiet.meta, "own_ns": own_ns * busy.count})
+        overhead = build_report(busy_run).overhead
+        truth += 0.1 * busy.count / STEPS
     assert overhead.steps_share == pytest.approx(truth, rel=0.02)
     assert overhead.least_steps_share == pytest.approx(truth, rel=0.02)
 

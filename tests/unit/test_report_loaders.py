@@ -11,6 +11,7 @@ from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
+from fastprof.report.figures import duration
 from fastprof.report.loaders import worker_advice
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import (
@@ -144,7 +145,10 @@ def test_a_loop_that_loads_itself_learns_how_many_workers_would_hide_it() -> Non
 def test_a_batch_that_only_the_hook_makes_long_needs_no_worker() -> None:
     none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
     loader = row(run(none))
-    assert "9.00 ms per batch" in worker_advice("main", loader, 0.6, 1.0)
+    # The same figure as in the finding and in the table beside it, and what it comes from.
+    said = worker_advice("main", loader, 0.6, 1.0)
+    assert f"{duration(loader.load_ms)} per batch" in said
+    assert f"(9.00 ms and {duration(loader.step_ms)} without what recording" in said
     assert worker_advice("main", replace(loader, load_ms=1.5), 0.6, 1.0) == ""
     assert worker_advice("main", replace(loader, step_ms=100.0), 0.6, 1.0) == ""
 

@@ -319,11 +319,15 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
 
 
 def _plain_steps(blocks: Sequence[Any], keys: Sequence[int]) -> tuple[PlainSteps, ...]:
-    """``blocks``: (first, steps without the hook, steps with it), as (wall_ns, sections)."""
+    """``blocks``: (first, steps without the hook, steps with it), as (wall_ns, wait_ns, sections).
+
+    The wait for a CPU is that of other programs; where in the step it was is unknown.
+    """
     rows = []
-    for first, plain, hooked in blocks:
-        if not plain or not hooked:
+    for first, *sides in blocks:
+        if not all(sides):
             continue  # the run ended within the block
+        plain, hooked = ([_running(*step) for step in side] for side in sides)
         sections = tuple(
             (key, _median([step[1][i] for step in plain]), _median([step[1][i] for step in hooked]))
             for i, key in enumerate(keys[: len(plain[0][1])])
@@ -331,6 +335,14 @@ def _plain_steps(blocks: Sequence[Any], keys: Sequence[int]) -> tuple[PlainSteps
         plain_ns, hooked_ns = (_median([step[0] for step in side]) for side in (plain, hooked))
         rows.append(PlainSteps(first, plain_ns, hooked_ns, sections))
     return tuple(rows)
+
+
+def _running(wall_ns: int, wait_ns: int, sections: Sequence[int]) -> tuple[int, Sequence[int]]:
+    """Return the times of a step and of its sections without its wait for a CPU."""
+    if not wait_ns:
+        return wall_ns, sections
+    running_ns = max(0, wall_ns - wait_ns)
+    return running_ns, [ns * running_ns // max(1, wall_ns) for ns in sections]
 
 
 def _median(values: list[int]) -> int:

@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     Rule("gpu-memory-low", memory.gpu_memory_low),
     Rule("gpu-memory-high", memory.gpu_memory_high),
     Rule("optimizer-share", steps.optimizer_share),
+    Rule("recomputation", steps.recomputation),
     Rule("forward-share", steps.forward_share),
     Rule("backward-share", steps.backward_share),
     Rule("step-time-variation", steps.step_time_variation),

@@ -167,6 +167,15 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Move pure Python work from threads to a process: threads share the interpreter.",
         ),
     },
+    "recomputation": {
+        "torch": (
+            ("If memory allows, call torch.utils.checkpoint for fewer layers, or for none: those "
+            "keep their activations from forward to backward."),
+        ),
+        "transformers": (
+            f"If memory allows, {_HF}(gradient_checkpointing=False).",
+        ),
+    },
     "forward-share": {
         "torch": (
             ("Distillation, quantization, a smaller architecture, AMP, torch.compile; "

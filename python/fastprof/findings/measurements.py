@@ -13,6 +13,7 @@ from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
 from fastprof.findings.hot_functions import Hot, hottest
 from fastprof.findings.places import Inside, Outside, inside, outside
+from fastprof.findings.recomputed import recomputed
 from fastprof.findings.trainer import Optimizer, framework_of, optimizers
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
@@ -180,6 +181,15 @@ class Facts:
         for i in range(1, len(nodes)):
             inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
         return hottest(nodes, self._self_ns, self.report.view.keys, inside)
+
+    @Lazy
+    def recomputed(self) -> tuple[float, float]:
+        """Per step, the ms in which backward computes forwards again, and how many of them."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree or not self.counted:
+            return 0.0, 0.0
+        ns, calls = recomputed(thread.nodes, self._self_ns, self.report.view.keys)
+        return ns / _MS / self.counted, calls / self.counted
 
     @Lazy
     def _outside(self) -> Outside:

@@ -174,6 +174,10 @@ _ALL = {
         "validation's share of the steps and itself", "%", None, 0.30, None,
         f"{_OWN}: the same as the critical one for loading data",
     ),
+    "recomputation": Limit(
+        "share of forwards that backward computes again", "%", 0.10, None, None,
+        f"{_OWN}: it is on purpose, and its price is worth knowing",
+    ),
     "launch-share": Limit(
         "share of launching kernels", "%", None, 0.10, 0.20,
         f"{_OWN}: TraceML's 10 and 20 % for time in no phase",

@@ -44,6 +44,7 @@ SUBJECTS: Mapping[str, str] = {
     "gpu-memory-low": "unused GPU memory",
     "gpu-memory-high": "nearly full GPU memory",
     "optimizer-share": "the optimizer's share of the step",
+    "recomputation": "forwards that backward computes again",
     "forward-share": "forward's share of the step",
     "backward-share": "backward's share of the step",
     "step-time-variation": "steps of unequal length",

@@ -110,10 +110,10 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
     blocks = [b for b in snapshot.steps.unprofiled if b.hooked_ns > 0]
     times = median_interval([b.hooked_ns - b.plain_ns for b in blocks])
     shares = median_interval([1.0 - b.plain_ns / b.hooked_ns for b in blocks])
-    walls = step_walls(snapshot)
-    if times is None or shares is None or not walls:
+    running = running_times(snapshot)
+    if times is None or shares is None or not running:
         return times
-    step_ns = median(walls)
+    step_ns = median(running)
     return Interval(
         (times.value + shares.value * step_ns) / 2,
         min(times.low, shares.low * step_ns),
@@ -124,6 +124,15 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
 def step_walls(snapshot: Snapshot) -> Sequence[int]:
     """Return the times in ns of the last measured steps."""
     return snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
+
+
+def running_times(snapshot: Snapshot) -> Sequence[int]:
+    """Return the same without their waiting for a CPU, as far as it was recorded."""
+    series = snapshot.steps.series
+    if not series.cpu_wait_ns:
+        return step_walls(snapshot)
+    pairs = zip(series.wall_ns, series.cpu_wait_ns, strict=True)
+    return [max(0, wall - wait) for wall, wait in pairs]
 
 
 def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:

@@ -260,10 +260,13 @@ def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str
     """
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
-    load = f"{duration(row.load_ms * loads)} per batch"
-    step = f"a {duration(row.step_ms * rest)} step"
+    load = f"{duration(row.load_ms)} per batch"
+    step = f"a {duration(row.step_ms)} step"
     if min(loads, rest) < _MUCH:
-        step += " (without what recording functions costs)"
+        step += (
+            f" ({duration(row.load_ms * loads)} and {duration(row.step_ms * rest)} "
+            "without what recording functions costs)"
+        )
     if not row.workers:
         # As the sentence states them: the hook's cost makes short batches look long.
         loading, rest_ms = row.load_ms * loads, row.step_ms * rest

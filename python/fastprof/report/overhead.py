@@ -11,7 +11,7 @@ from fastprof.report.in_run import (
     hook_cost,
     is_uneven,
     own_costs,
-    step_walls,
+    running_times,
     unprofiled_step,
 )
 from fastprof.report.notes import has_functions
@@ -166,7 +166,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
 
     Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
     is therefore compared with the steps without it, and a cost measured in the run with the median
-    step, if that is longer.
+    step, if that is longer.  fastprof's own code is timed without waits of more than a millisecond.
     """
     steps = whole.steps
     if not steps.sum_ns or not whole.phases:
@@ -182,7 +182,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     cost = least = bytecode = 0.0
     running_ns = max(1, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
     if correction.factors is not None:
-        running_ns = max(running_ns, round(steps.measured * median(step_walls(whole) or (0,))))
+        running_ns = max(running_ns, round(steps.measured * median(running_times(whole) or (0,))))
     if hook and correction.applied:
         thread = thread_of_steps(view)
         cost = sum(costs_by_section(whole, view).values())
@@ -198,7 +198,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     elif hook:
         least = cost = float(correction.overhead_ns or 0)
         bytecode = correction.bytecode_ns / steps.sum_ns
-    least, cost = (ns / running_ns + own / steps.sum_ns for ns in (least, cost))
+    least, cost = ((ns + own) / running_ns for ns in (least, cost))
     return replace(
         overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
     )

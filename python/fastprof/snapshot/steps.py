@@ -94,8 +94,8 @@ class PlainSteps(Row):
     """Neighbouring steps without and with the function hook, in the middle of a run.
 
     ``first`` is the 0-based index of the first step without it.  ``plain_ns`` and ``hooked_ns`` are
-    the medians of their wall times, ``sections`` those of the top-level sections in them: (key,
-    without, with).
+    the medians of their times, ``sections`` those of the top-level sections in them: (key, without,
+    with).  The times do not contain waiting for a CPU, as far as that was recorded.
     """
 
     first: Count

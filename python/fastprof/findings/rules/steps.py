@@ -277,6 +277,35 @@ def forward_share(facts: Facts) -> Draft | None:
     return _unusual(facts, "forward")
 
 
+def recomputation(facts: Facts) -> Draft | None:
+    """Forwards that backward computes again (torch.utils.checkpoint), as a note.
+
+    It saves memory on purpose. With a GPU the autograd engine runs them in another thread, and
+    their time on the host says little: the rule sees them only in the training thread.
+    """
+    need_steps(facts)
+    if not facts.has_functions or not facts.report.has_tree:
+        raise Abstain("functions were not recorded")
+    ms, calls = facts.recomputed
+    limit = LIMITS["recomputation"]
+    severity = limit.grade(facts.share(ms))
+    if severity is None:
+        return None
+    parts = plural(max(1, round(calls)), "part")
+    return Draft(
+        value=100 * facts.share(ms), unit="%",
+        title=f"Backward computes parts of forward again for {percent(facts.share(ms))} of the "
+        "step (gradient checkpointing)",
+        severity=severity, threshold=limit.text(severity), source=limit.origin,
+        evidence=(
+            (f"torch.utils.checkpoint keeps no activations of {parts} of forward, so backward "
+            f"computes forward there again: {span_text(ms, facts)}."),
+        ),
+        fix=fixes("recomputation", facts.framework),
+        ms=ms,
+    )  # fmt: skip
+
+
 def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; the saving assumes that it took as long as forward.
 

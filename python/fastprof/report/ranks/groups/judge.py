@@ -39,13 +39,13 @@ def compare_with_all(
     """
     step_ms = quantile_ms(group.walls[signal], 0.5)
     middle = _median_run(group, signal, step_ms, starts, size)
-    found = _judge(group, runs, middle, signal, step_ms)
+    found = _judge(group, runs, middle, signal, step_ms, size)
     if found is None or found.late or signal not in ENGINE or not group.works.get(CPU):
         return found
     if any(run.cuda for run in runs):  # a host that waits for a GPU uses a CPU
         return found
     # Work in C++ in backward looks like waiting, except for its CPU time.
-    by_cpu = _judge(group, runs, middle, CPU, step_ms)
+    by_cpu = _judge(group, runs, middle, CPU, step_ms, size)
     latest = None if by_cpu is None else next(iter(by_cpu.late), None)
     if by_cpu is None or latest is None or _does_less(found, by_cpu, latest):
         return found
@@ -58,6 +58,7 @@ def _judge(
     middle: RankRun,
     signal: str,
     step_ms: float,
+    size: int,
 ) -> Compared | None:
     """Compare ``known`` ranks with ``middle``, the median rank, whose steps take ``step_ms``."""
     works = group.works[signal]
