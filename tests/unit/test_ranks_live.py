@@ -485,7 +485,7 @@ def test_stalls_that_recur_are_told_less_and_less_often():
     job.run(60)
     assert job.said[0] == "Rank 0 was late once: by 2.00 s in data, in steps 192 to 199."
     assert job.said[2] == (
-        "Rank 0 was late for the 4th time: by 2.00 s in data, in steps 792 to 799; 8.00 s in all "
+        "Rank 0 was late for the 4th time: by 2.00 s in data, in steps 792 to 799; 8.00 s in total "
         "so far."
     )
     assert [line.split()[6] for line in job.said[1:]] == ["2nd", "4th", "8th", "16th"]
