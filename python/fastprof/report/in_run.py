@@ -260,7 +260,8 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
     """Combine the calibration's costs with the run's limits; None: they agree.
 
     Outside of the limits the costs are scaled to the nearer one.  Below the run's median they stay,
-    and the median is the most that is stated.
+    and the median is the most that is stated.  Where the median lies between calls alone and calls
+    with the calibration's bytecode, it counts.
     """
     cost = total.cost
     assert cost is not None
@@ -275,6 +276,12 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
     most = max(cost.high, cost.error)
     if most >= said:
         return None
+    left = total.python - total.calls_in_python
+    if slower and left > 0 and total.calls <= cost.value:
+        # How much slower bytecode is depends on the program: the calibration gives a bound.
+        limits = max(0.0, cost.low) / cost.value, most / cost.value
+        bytecode = (cost.value - total.calls) / left
+        return HookFactors(1.0, bytecode, least=limits[0], most=limits[1])
     # With cheaper calls, bytecode has a larger share of the time:
     # most = part * calls + slower * part * (python - part * calls_in_python)
     linear, square = total.calls + slower * total.python, slower * total.calls_in_python
