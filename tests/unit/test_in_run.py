@@ -392,6 +392,12 @@ def test_the_part_of_a_step_that_the_hook_took_is_of_its_time_on_a_cpu() -> None
         series=replace(series, wall_ns=(3 * step_ns,) * STEPS, cpu_wait_ns=(2 * step_ns,) * STEPS),
     )
     assert hook_cost(replace(quiet, steps=busy)) == hook_cost(quiet)
+    # Without the hook the program would wait for as large a part of its time.
+    alone, beside = unprofiled_step(quiet), unprofiled_step(replace(quiet, steps=busy))
+    assert alone is not None
+    assert beside is not None
+    assert beside.cost == pytest.approx(alone.cost)
+    assert (beside.ms, beside.hook_ms) == pytest.approx((3 * alone.ms, 3 * alone.hook_ms))
 
 
 @pytest.mark.parametrize("in_data", [False, True])

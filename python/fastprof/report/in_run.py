@@ -195,14 +195,17 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
     # No hook makes a program faster: a negative cost is chance.
     hook_ns = max(0.0, hook.value)
-    step_ns = median(walls) - hook_ns - own_ns
+    running_ns = median(running_times(snapshot))
+    step_ns = running_ns - hook_ns - own_ns
     if step_ns <= 0:
         return None
+    # Waiting for a CPU makes all of it longer: without fastprof the step would wait for less.
+    ns_to_ms = median(walls) / running_ns / 1e6
     return UnprofiledStep(
-        ms=step_ns / 1e6,
-        error_ms=hook.error / 1e6,
-        hook_ms=hook_ns / 1e6,
-        own_ms=own_ns / 1e6,
+        ms=step_ns * ns_to_ms,
+        error_ms=hook.error * ns_to_ms,
+        hook_ms=hook_ns * ns_to_ms,
+        own_ms=own_ns * ns_to_ms,
         blocks=len(snapshot.steps.unprofiled),
     )
 
