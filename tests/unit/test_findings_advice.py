@@ -167,6 +167,18 @@ def test_the_report_does_not_ask_for_workers_that_no_finding_advises() -> None:
     assert not {"need", "num_workers"} & set(text(rule).replace("=", " ").split())
 
 
+def test_loading_longer_than_the_rest_of_the_step_must_become_cheaper_first() -> None:
+    """A Dataset that reads rows of a DataFrame: a worker hides the short rest of the step only."""
+    rows = calls(py("__getitem__", 12, "/x/data.py", "Frame.__getitem__"), 68, 64)
+    phases = {"data": 72, "forward": 18, "backward": 9}
+    made = run(phases, inside={"data": [rows]}, loaders=(loader(72, cpus=2),))
+    rule = found(with_cpus(made, 2))["data-loading"]
+    assert rule.saving_ms is None
+    assert "1 worker would save an estimated" in text(rule)
+    assert rule.fix[0].startswith("Make Frame.__getitem__")
+    assert "num_workers" not in text(rule)
+
+
 def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
     """fastprof advises less loading if it is most of a step; without the sampler it is not."""
     order = calls(py("__iter__", 7, "/x/data.py", "LengthSampler.__iter__"), 0.6)

@@ -337,6 +337,20 @@ def test_the_most_that_the_run_allows_is_stated_in_full() -> None:
     assert most == pytest.approx(0.8 * truth, rel=0.02)
 
 
+def test_slower_bytecode_is_not_all_that_an_uncertain_run_allows() -> None:
+    """The calibration's bytecode is a bound, so what the run measured counts, not its limit."""
+    snapshot = scattered(simulated(1.0, 1 / 4), 0.3, 0.6, 0.9, 1.1, 1.2, 1.25)
+    snapshot = replace(snapshot, calibration=replace(snapshot.calibration, slowdown=3.0))
+    hook, found = hook_cost(snapshot), correct(snapshot)
+    assert hook is not None
+    assert found.factors is not None
+    assert not found.factors.bound
+    assert found.factors.calls == 1.0
+    cost_ns = (found.overhead_ns or 0) + found.bytecode_ns
+    assert cost_ns / STEPS == pytest.approx(hook.value, rel=0.02)
+    assert stated(snapshot) == pytest.approx((hook.low, hook.high), rel=0.02)
+
+
 def test_a_cost_that_is_not_known_to_a_tenth_is_a_range() -> None:
     parts = (0.8, 0.85, 0.9, 0.97, 1.03, 1.1, 1.15, 1.2)
     snapshot = scattered(simulated(1.3), *parts)
@@ -378,12 +392,19 @@ def test_the_part_of_a_step_that_the_hook_took_is_of_its_time_on_a_cpu() -> None
         series=replace(series, wall_ns=(3 * step_ns,) * STEPS, cpu_wait_ns=(2 * step_ns,) * STEPS),
     )
     assert hook_cost(replace(quiet, steps=busy)) == hook_cost(quiet)
+    # Without the hook the program would wait for as large a part of its time.
+    alone, beside = unprofiled_step(quiet), unprofiled_step(replace(quiet, steps=busy))
+    assert alone is not None
+    assert beside is not None
+    assert beside.cost == pytest.approx(alone.cost)
+    assert (beside.ms, beside.hook_ms) == pytest.approx((3 * alone.ms, 3 * alone.hook_ms))
 
 
+@pytest.mark.parametrize("in_data", [False, True])
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("measured", [True, False])
 def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(
-    measured: bool, own: bool
+    measured: bool, own: bool, in_data: bool
 ) -> None:
     """Without the hook the program would wait for as large a part of its time."""
     quiet = replace(
@@ -397,6 +418,10 @@ def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(
     overhead = build_report(replace(quiet, steps=busy)).overhead
     truth = 1 - UNPROFILED / step_ns
     assert most / step_ns == pytest.approx(truth, rel=0.02)
+    if in_data:  # the split counts all of a section that waits for batches as loading data
+        waits = replace(busy.series, wall_ns=(2 * step_ns,) * STEPS, cpu_wait_ns=(step_ns,) * STEPS)
+        busy = replace(busy, split=(("data", busy.sum_ns),), series=waits)
+        overhead = build_report(replace(quiet, steps=busy)).overhead
     if own:  # the sections' code
         own_ns = 0.1 * step_ns
         busy_run = replace(quiet, steps=busy, meta={**quiet.meta, "own_ns": own_ns * busy.count})

@@ -195,14 +195,17 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
     # No hook makes a program faster: a negative cost is chance.
     hook_ns = max(0.0, hook.value)
-    step_ns = median(walls) - hook_ns - own_ns
+    running_ns = median(running_times(snapshot))
+    step_ns = running_ns - hook_ns - own_ns
     if step_ns <= 0:
         return None
+    # Waiting for a CPU makes all of it longer: without fastprof the step would wait for less.
+    ns_to_ms = median(walls) / running_ns / 1e6
     return UnprofiledStep(
-        ms=step_ns / 1e6,
-        error_ms=hook.error / 1e6,
-        hook_ms=hook_ns / 1e6,
-        own_ms=own_ns / 1e6,
+        ms=step_ns * ns_to_ms,
+        error_ms=hook.error * ns_to_ms,
+        hook_ms=hook_ns * ns_to_ms,
+        own_ms=own_ns * ns_to_ms,
         blocks=len(snapshot.steps.unprofiled),
     )
 
@@ -260,7 +263,8 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
     """Combine the calibration's costs with the run's limits; None: they agree.
 
     Outside of the limits the costs are scaled to the nearer one.  Below the run's median they stay,
-    and the median is the most that is stated.
+    and the median is the most that is stated.  Where the median lies between calls alone and calls
+    with the calibration's bytecode, it counts.
     """
     cost = total.cost
     assert cost is not None
@@ -275,6 +279,12 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
     most = max(cost.high, cost.error)
     if most >= said:
         return None
+    left = total.python - total.calls_in_python
+    if slower and left > 0 and total.calls <= cost.value:
+        # How much slower bytecode is depends on the program: the calibration gives a bound.
+        limits = max(0.0, cost.low) / cost.value, most / cost.value
+        bytecode = (cost.value - total.calls) / left
+        return HookFactors(1.0, bytecode, least=limits[0], most=limits[1])
     # With cheaper calls, bytecode has a larger share of the time:
     # most = part * calls + slower * part * (python - part * calls_in_python)
     linear, square = total.calls + slower * total.python, slower * total.calls_in_python

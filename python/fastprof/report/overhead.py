@@ -1,7 +1,7 @@
 """The profiler's own cost, in figures and in a sentence."""
 
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.figures import duration, percent_between, plural
@@ -180,9 +180,12 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     part = part_in_steps(whole, view)
     own = costs.in_steps * part
     cost = least = bytecode = 0.0
-    running_ns = max(1, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
+    running = running_times(whole)
+    running_ns = max(1.0, steps.measured * fmean(running)) if running else float(steps.sum_ns)
+    if not steps.series.cpu_wait_ns:
+        running_ns = float(max(1, steps.sum_ns - dict(steps.split).get("cpu_wait", 0)))
     if correction.factors is not None:
-        running_ns = max(running_ns, round(steps.measured * median(running_times(whole) or (0,))))
+        running_ns = max(running_ns, steps.measured * median(running or (0,)))
     if hook and correction.applied:
         thread = thread_of_steps(view)
         cost = sum(costs_by_section(whole, view).values())

@@ -38,6 +38,8 @@ from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, called
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
 _SAVES = 0.005
+#: Workers that hide a smaller part of the loading are not the first advice.
+_HIDES = 0.2
 #: With fewer free CPUs a worker has too little CPU time.
 _FREE_CPUS = 0.25
 #: torch waits this long for a worker that does not end.
@@ -91,6 +93,13 @@ def data_loading(facts: Facts) -> Draft | None:
         little = (
             f"{plural(found.advised, 'worker')} may save {much}: handing over a batch takes time, "
             "and a worker needs a CPU. Measure it."
+        )
+        found, saved = replace(found, advised=None), ms
+    elif found.advised is not None and severity == "critical" and saved < _HIDES * ms:
+        # The advice that matters comes first, and a promise must not be read as its limit.
+        little = (
+            f"{plural(found.advised, 'worker')} would save an estimated {span_text(saved, facts)}, "
+            "because making batches takes far longer than the rest of the step."
         )
         found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
