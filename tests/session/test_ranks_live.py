@@ -224,7 +224,7 @@ def test_a_rank_s_batches_are_not_taken_by_fastprof():
         detail = recording.detail(Request("job", 5, 0, 12, (0,)))
     name, _, _, _, called = detail.functions[0]
     assert name.rpartition(".")[2] == "train"
-    assert next(iter(called)).rpartition(".")[2] == "wait"  # 3.10 has no qualified name
+    assert next(iter(called)).rpartition(".")[2] == "wait"  # 3.10 knows no qualified names
 
 
 def test_a_window_says_whether_the_training_thread_moves_between_its_steps():

@@ -209,6 +209,18 @@ def test_ranks_that_are_late_in_turns_twice_are_all_named(world):
     assert [p.first for p in made.periods] == pytest.approx(range(3, 203, 25), abs=2)
 
 
+def test_no_function_is_named_if_ranks_take_turns():
+    """In the whole run each spends as long in ``decode``, and rank 0 a little more in ``hook``."""
+
+    def delay(rank, step):
+        return (8.0 if rank == 0 else 6.0) if step // 25 == rank else 0.0
+
+    made = judged(job(data=delay, backward=on(0, 0.5)))
+    assert (made.straggler.rank, made.straggler.section) == (0, "data")
+    assert len(made.periods) == 4
+    assert made.straggler.functions == ()
+
+
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_rank_that_is_late_again_is_told_with_both_windows(world):
     def delay(rank, step):

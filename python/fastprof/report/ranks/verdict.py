@@ -351,8 +351,10 @@ def straggler_of(
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
         without_cpu_wait=test.plain and noteworthy,
-        # Functions are known for the whole run only.
-        functions=function_excess(run, [runs[i] for i in others], worth(one)),
+        # Functions are known for the whole run only, in which ranks that take turns are alike.
+        functions=()
+        if window is not None and any(late[i].windows for i in others)
+        else function_excess(run, [runs[i] for i in others], worth(one)),
     )
 
 
