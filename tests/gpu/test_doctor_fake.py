@@ -64,7 +64,7 @@ def test_all_is_well(fake_gpu: FakeGpu) -> None:
     assert rows[6][1].startswith("kernel records are switched off at the end of a recording: ")
     assert rows[7][1].startswith("CUDA graphs have no place in a process's second recording: ")
     assert rows[8][1].startswith("CUPTI's, which counts nanoseconds as the system's does")
-    assert rows[9][1].startswith("callbacks of CUDA's runtime and driver; a run switches off ")
+    assert rows[9][1].startswith("callbacks of CUDA's runtime and driver; if 1000 calls ")
     assert rows[10][1] == "can be recorded, by launch callbacks"
 
 
