@@ -16,13 +16,13 @@ test:  ## virtual environment, C tests, pytest without the slow tests
 check: build lint  ## a change, in about 3 minutes: lint, plain C tests, unit and native tests
 	@$(MAKE) --no-print-directory -j2 -Otarget check-native check-unit
 
-# The two halves of `check`, about equally long.
+# The two halves of `check`, about equally long; the first has the tests that need a browser.
 check-native:
 	$(PYTHON) tools/ctest.py plain
-	$(BIN)/python -m pytest -q -m 'not slow' tests/native
+	$(BIN)/python -m pytest -q -m 'not slow' tests/native tests/unit/test_html_page.py
 
 check-unit:
-	$(BIN)/python -m pytest -q -m 'not slow' tests/unit
+	$(BIN)/python -m pytest -q -m 'not slow' tests/unit --ignore=tests/unit/test_html_page.py
 
 ctest:  ## the C core: plain, ASan+UBSan, TSan, valgrind
 	$(PYTHON) tools/ctest.py all
