@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fastprof.names import ascii_name
-from fastprof.report.ranks.live.heard import HANGS, MOVES
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import SILENT_S, JobNow
+from fastprof.report.ranks.live.text import HANGS, MOVES
 from fastprof.report.ranks.live.window import decode
 from fastprof.session.ranks.watch_sources import Source
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.report.figures import duration, plural
+from fastprof.report.figures import plural
 from fastprof.report.ranks.blocks import HeardRank
-from fastprof.report.ranks.live.text import hang_text, place_of, rank_named
+from fastprof.report.ranks.live.text import hang_text, place_of, rank_named, still_text
 from fastprof.report.ranks.model import named
 
 #: Number of ranks asked, or named, at a time.
@@ -58,8 +58,7 @@ class QuietRanks:
         if not self.silents and not stands and (moves or not self.waiting):
             return "", moves
         if not self.silents and not stands and not self.unclear:
-            still = duration((now - self.moved_at) * 1000)
-            return f"No step has ended for {still}: {self._waiting_text()}", moves
+            return still_text(now - self.moved_at, self._waiting_text()), moves
         wait = named([r.window.rank for r in self.wait]) if self.wait else ""
         if self.waiting and not wait:
             wait = plural(self.waiting, "rank")

@@ -4,17 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from statistics import median
 
-from fastprof.report.figures import duration
 from fastprof.report.ranks.blocks import HeardRank, add_blocks
 from fastprof.report.ranks.live.hang import QuietRanks
 from fastprof.report.ranks.live.now import SILENT_S
-from fastprof.report.ranks.live.text import heard_text, silent_text
+from fastprof.report.ranks.live.text import MOVES, heard_text, silent_text, still_text
 from fastprof.report.ranks.live.window import RankWindow, decode, is_unclear, is_waiting
 from fastprof.report.ranks.row import MAX_RANKS
 
 _LONG_STEPS = 5.0
-#: The beginning of the sentence on ranks that end no step, and the sentence after it.
-HANGS, MOVES = "No step has ended for", "Steps end again."
 #: Silence is reported again when this many times as many ranks are silent.
 _GROWN = 2
 
@@ -119,7 +116,7 @@ class HeardRanks:
         if found == self._stuck:
             return []
         self._stuck, self._stuck_at = found, now
-        return [f"{HANGS} {duration((now - of.moved_at) * 1000)}: {text}"]
+        return [still_text(now - of.moved_at, text)]
 
     def _quiet(self, now: float, *, once: bool = False) -> QuietRanks:
         """Return the ranks that have ended no step for long.

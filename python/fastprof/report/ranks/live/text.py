@@ -9,6 +9,8 @@ from fastprof.report.ranks.live.window import RankWindow
 from fastprof.report.ranks.model import FunctionExcess, Straggler, WorkBetweenSteps, named
 from fastprof.report.rows import UNACCOUNTED
 
+#: The beginning of the sentence on ranks that end no step, and the sentence after it.
+HANGS, MOVES = "No step has ended for", "Steps end again."
 #: A function with this share of the delay, and of the difference in a section, ran in it.
 _SAME = 0.6
 #: A difference that is longer than the delay by this factor contains waits that the delay does not.
@@ -108,8 +110,12 @@ def hang_text(
     if wait:
         parts.append(f"{wait} {'waits' if waits == 1 else 'wait'}")
     text = "; ".join(parts)
-    head = f"No step has ended for {duration(still_s * 1000)}: " if still_s else ""
-    return f"{head}{text}." if head else f"{text[:1].upper()}{text[1:]}."
+    return still_text(still_s, f"{text}.") if still_s else f"{text[:1].upper()}{text[1:]}."
+
+
+def still_text(still_s: float, text: str) -> str:
+    """Return that no step has ended for ``still_s``, and ``text`` on the ranks."""
+    return f"{HANGS} {duration(still_s * 1000)}: {text}"
 
 
 def _since_heard(rank: HeardRank, now: float) -> str:
