@@ -181,9 +181,10 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     own = costs.in_steps * part
     cost = least = bytecode = 0.0
     running = running_times(whole)
-    running_ns = max(1.0, steps.measured * fmean(running)) if running else float(steps.sum_ns)
-    if not steps.series.cpu_wait_ns:
-        running_ns = float(max(1, steps.sum_ns - dict(steps.split).get("cpu_wait", 0)))
+    if steps.series.cpu_wait_ns:
+        running_ns = max(1.0, steps.measured * fmean(running))
+    else:
+        running_ns = max(1.0, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
     if correction.factors is not None:
         running_ns = max(running_ns, steps.measured * median(running or (0,)))
     if hook and correction.applied:

@@ -248,11 +248,13 @@ class Phases:
         except Exception:  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
-            names = (
-                "torch_untrained",
-                *(f"torch_untrained_{of}" for of in ("size", "all", "share")),
+            name, size, whole, share = found
+            self.run.facts.update(
+                torch_untrained=name,
+                torch_untrained_size=size,
+                torch_untrained_all=whole,
+                torch_untrained_share=share,
             )
-            self.run.facts.update(zip(names, found, strict=True))
             if not self.models.knows_optimizers:
                 self.run.facts["torch_untrained_of"] = "optimizers that stepped"
 

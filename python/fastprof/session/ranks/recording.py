@@ -284,8 +284,8 @@ class Recording:
             return ()
         # A tree from before the first measured step would add imports and warm-up steps, one from
         # before ``first`` steps in which the rank was not late.
-        measured = [tree for tree in self._trees if tree[1]]
-        trees = measured if len(measured) > 1 else self._trees
+        in_steps = [tree for tree in self._trees if tree[1]]
+        trees = in_steps if len(in_steps) > 1 else self._trees
         within = [tree for tree in trees[:-1] if first <= tree[0] < last]
         begin = min(within or trees[:-1], key=lambda tree: abs(tree[0] - first))
         later = [tree for tree in trees if tree[1] > begin[1]]
