@@ -197,15 +197,15 @@ describe_code(const fp_keyent *e)
                          fp_compat_code_qualname(code));
 }
 
-/* The method descriptor from which [e] was bound, looked up past overrides of
- * the same name.  New reference; NULL without an exception if there is
- * none. */
+/* The descriptor of [e]'s method in [type] or a base of it, looked up past
+ * overrides of the same name.  New reference; NULL without an exception if
+ * there is none. */
 static PyObject *
-own_descriptor(const fp_keyent *e)
+descriptor_in(PyTypeObject *type, const fp_keyent *e)
 {
     /* A new reference: a metaclass's code may replace the type's bases
      * meanwhile. */
-    PyObject *mro = e->type != NULL ? Py_XNewRef(e->type->tp_mro) : NULL;
+    PyObject *mro = type != NULL ? Py_XNewRef(type->tp_mro) : NULL;
     PyObject *method = NULL;
     for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro) && !method;
          i++) {
@@ -215,7 +215,9 @@ own_descriptor(const fp_keyent *e)
             names ? PyMapping_GetItemString(names, e->method->ml_name) : NULL;
         Py_XDECREF(names);
         PyErr_Clear();
-        if (found != NULL && Py_TYPE(found) == &PyMethodDescr_Type &&
+        if (found != NULL &&
+            (Py_TYPE(found) == &PyMethodDescr_Type ||
+             Py_TYPE(found) == &PyClassMethodDescr_Type) &&
             ((PyMethodDescrObject *)found)->d_method == e->method) {
             method = Py_NewRef(found);
         }
@@ -225,20 +227,31 @@ own_descriptor(const fp_keyent *e)
     return method;
 }
 
+/* The descriptor from which [e] was bound: in the type of its self, for a
+ * class method in self.  It names the class that defines the method; the type
+ * of self may be any subclass, because the first call decides.  As above. */
+static PyObject *
+own_descriptor(const fp_keyent *e)
+{
+    PyObject *object = e->object;
+    if (object != NULL && Py_TYPE(object) == &PyMethodDescr_Type) {
+        return Py_NewRef(object);
+    }
+    PyObject *found = descriptor_in(e->type, e);
+    if (found == NULL && object != NULL && PyType_Check(object)) {
+        found = descriptor_in((PyTypeObject *)object, e);
+    }
+    return found;
+}
+
 /* cProfile's label: the repr of the type's method, else the function's module
  * and name.  (If a subclass overrides the method, cProfile shows the override
  * with its address; this label shows the method that ran.) */
 static PyObject *
-c_label(const fp_keyent *e)
+c_label(const fp_keyent *e, PyObject *descriptor)
 {
-    if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
-        return PyObject_Repr(e->object);
-    }
-    PyObject *descriptor = own_descriptor(e);
-    if (descriptor != NULL) {
-        PyObject *label = PyObject_Repr(descriptor);
-        Py_DECREF(descriptor);
-        return label;
+    if (descriptor != NULL && Py_TYPE(descriptor) == &PyMethodDescr_Type) {
+        return PyObject_Repr(descriptor);
     }
     if (e->type != NULL) {
         PyObject *method =
@@ -260,36 +273,40 @@ c_label(const fp_keyent *e)
 
 /* The qualified name for reports: `list.append`, `math.sqrt`. */
 static PyObject *
-c_qualname(const fp_keyent *e)
+c_qualname(const fp_keyent *e, PyObject *descriptor)
 {
     const char *name = e->method->ml_name;
-    if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
-        return PyUnicode_FromFormat("%s.%s", PyDescr_TYPE(e->object)->tp_name,
-                                    name);
-    }
     /* Before the type: torch.stack is a method of an internal class of torch,
      * but its module is torch. */
     if (e->module != NULL && PyUnicode_Check(e->module)) {
         return PyUnicode_FromFormat("%U.%s", e->module, name);
     }
-    if (e->object != NULL && PyType_Check(e->object)) {
-        return PyUnicode_FromFormat(
-            "%s.%s", ((PyTypeObject *)e->object)->tp_name, name);
+    const char *type = NULL;
+    if (descriptor != NULL) {
+        type = PyDescr_TYPE(descriptor)->tp_name;
     }
-    if (e->type != NULL && e->type != &PyModule_Type &&
-        e->type != &PyCapsule_Type) {
-        return PyUnicode_FromFormat("%s.%s", e->type->tp_name, name);
+    else if (e->object != NULL && PyType_Check(e->object)) {
+        /* All types have one __new__; this object is only its first. */
+        if (strcmp(name, "__new__") != 0) {
+            type = ((PyTypeObject *)e->object)->tp_name;
+        }
     }
-    return PyUnicode_FromString(name);
+    else if (e->type != NULL && e->type != &PyModule_Type &&
+             e->type != &PyCapsule_Type) {
+        type = e->type->tp_name;
+    }
+    return type != NULL ? PyUnicode_FromFormat("%s.%s", type, name)
+                        : PyUnicode_FromString(name);
 }
 
 static PyObject *
 describe_c(const fp_keyent *e)
 {
-    PyObject *label = c_label(e);
-    return label == NULL
-               ? NULL
-               : Py_BuildValue("(ssiNN)", "c", "~", 0, label, c_qualname(e));
+    PyObject *descriptor = own_descriptor(e);
+    PyObject *label = c_label(e, descriptor);
+    PyObject *name = label != NULL ? c_qualname(e, descriptor) : NULL;
+    Py_XDECREF(descriptor);
+    return Py_BuildValue("(ssiNN)", "c", "~", 0, label, name);
 }
 
 static PyObject *

@@ -10,12 +10,16 @@ torch = pytest.importorskip("torch")
 
 
 def test_functions_of_torch_have_the_names_that_users_write() -> None:
-    # Both are methods of the type torch._C._VariableFunctionsClass.
+    # Two are methods of the type torch._C._VariableFunctionsClass, one of torch._C.TensorBase.
+    parameter = torch.nn.Parameter(torch.ones(2))
     with Profiler(functions=True) as profiler:
         torch.relu(torch.stack([torch.ones(2)]))
-    names = {row.qualname for row in profiler.report().functions}
-    assert {"torch.stack", "torch.relu"} <= names
-    assert not any("VariableFunctions" in name for name in names)
+        parameter.detach()
+        torch.ones(2).detach()
+    calls = {row.qualname: row.calls for row in profiler.report().functions}
+    assert {"torch.stack", "torch.relu"} <= set(calls)
+    assert calls["Tensor.detach"] == 2
+    assert not any("VariableFunctions" in name or "Base" in name for name in calls)
 
 
 def test_fastprofs_clock_readings_are_no_functions_of_the_program() -> None:

@@ -122,6 +122,38 @@ def test_functions_with_one_label_are_summed(backend: str) -> None:
     assert [edge[:2] for edge in row[4].values()] == [(1010, 1010)]
 
 
+class _List(list[int]):
+    pass
+
+
+class _Dict(dict[int, None]):
+    pass
+
+
+class _Made:
+    def __new__(cls) -> _Made:
+        return super().__new__(cls)
+
+
+def test_a_method_in_c_has_the_name_of_the_class_that_defines_it(backend: str) -> None:
+    """Subclasses share it, so the name of the first one called is wrong for the others."""
+    recorder = Recorder(backend=backend)
+    child: list[int] = _List()
+    append, add = child.append, [].append
+    recorder.enable()
+    append(1)
+    add(1)
+    _Dict.fromkeys([1])
+    dict.fromkeys([1])
+    _Made()
+    tuple.__new__(tuple)
+    recorder.disable()
+    rows = {row.qualname: row.calls for row in build_report(take_snapshot(recorder)).functions}
+    assert rows["list.append"] == 2
+    assert rows["dict.fromkeys"] == 2
+    assert rows["__new__"] == 2
+
+
 def test_lambdas_on_one_line_are_summed(backend: str) -> None:
     one, two = (lambda: time.sleep(0.01)), (lambda: time.sleep(0.02))
 

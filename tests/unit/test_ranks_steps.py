@@ -297,6 +297,13 @@ def test_work_between_steps_for_which_the_others_wait_is_told(world, phase):
     assert json.loads(made.to_json())["between"]["rank"] == 0
 
 
+def test_the_fix_for_checkpoints_is_that_of_the_trainer():
+    told = {"framework": "transformers"}
+    waiting = [with_phase(made, "checkpoint", 0.0, 0, waited_ms=5.0) for made in job(2, meta=told)]
+    made = judged([with_phase(job(2, meta=told)[0], "checkpoint", 500.0, 10), waiting[1]])
+    assert "save_steps=500" in made.finding.fix[0]
+
+
 def test_ranks_at_another_pace_are_not_compared():
     """A learner beside actors: no rank waits for it in each step."""
     learner = snapshot(0, 4, [[(250.0, 200.0, 20.0, 30.0)] * 4] * 30)

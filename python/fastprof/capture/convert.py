@@ -189,12 +189,22 @@ _NOT_OWN = (
 )
 
 
+#: Private base classes that define the methods of a public class, and that class.
+_PUBLIC = {"torch._C.TensorBase.": "Tensor."}
+
+
+def key_from(description: tuple[str, str, int, str, str], form: str = "short") -> Key:
+    """Return the key that the recorder describes by ``(kind, file, line, name, qualname)``."""
+    kind, file, line, name, qualname = description
+    for private, public in _PUBLIC.items():
+        if qualname.startswith(private):
+            qualname = public + qualname.removeprefix(private)
+    return Key(kind, file, line, name, qualname, form)
+
+
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
     forms = dict(data.get("forms", ()))
-    return tuple(
-        Key(kind, file, line, name, qualname, forms.get(i, "short"))
-        for i, (kind, file, line, name, qualname) in enumerate(data["keys"])
-    )
+    return tuple(key_from(one, forms.get(i, "short")) for i, one in enumerate(data["keys"]))
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps) -> Finding | None:
         ),
     )
     if work.phase == "checkpoint":
-        fix = fixes("checkpoint-often", "torch")
+        fix = fixes("checkpoint-often", ranks.rows[0].framework)
     return Finding(
         rule="imbalance",
         severity=severity,

@@ -41,8 +41,9 @@ class RankRow:
     ``sections`` are the top-level sections of its steps.  ``waits`` is its time waiting
     for other ranks by each signal of :data:`SIGNALS` that it has.  ``gpu_compute_ms`` is GPU
     time with compute kernels.  ``setup`` lists settings that should be the same on all ranks.
-    The last four fields describe its hottest, slowest, most throttled device: see
-    :class:`~fastprof.report.model_gpu.GpuHealthRow`.
+    ``gpu_temperature_c`` and the next three fields describe its hottest, slowest, most throttled
+    device: see :class:`~fastprof.report.model_gpu.GpuHealthRow`.  ``framework`` is the trainer
+    that recorded it, empty if none did.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class RankRow:
     gpu_temperature_max_c: float | None = None
     gpu_sm_clock_mhz: float | None = None
     gpu_throttled: float | None = None
+    framework: str = ""
 
     def section_ms(self, *names: str) -> float | None:
         """Return the time of the first of these sections that it has."""

@@ -230,6 +230,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         memory_bytes=None if memory is None else memory.peak_reserved,
         memory_total_bytes=None if memory is None else memory.total_bytes,
         setup=_setup(report),
+        framework=str(meta.get("framework") or ""),
         **rank_health(() if report.gpu is None else report.gpu.devices),
     )
 

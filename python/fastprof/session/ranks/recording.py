@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fastprof.capture.convert import key_from
 from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks.live.window import (
@@ -354,7 +355,7 @@ def _program(
     wanted: int,
 ) -> dict[tuple[str, str, int], Function]:
     """Return the program's functions in one phase of the run, in ms per step."""
-    keys = [Key(*description) for description in descriptions]
+    keys = [key_from(description) for description in descriptions]
     keys.append(Key("root", "", 0, "", ""))
     root = len(keys) - 1
     place = {node: i for i, node in enumerate(rows)}  # parents come first
