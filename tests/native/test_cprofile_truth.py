@@ -131,7 +131,7 @@ class _Dict(dict[int, None]):
 
 
 class _Made:
-    def __new__(cls) -> _Made:
+    def __new__(cls) -> _Made:  # noqa: PYI034
         return super().__new__(cls)
 
 
