@@ -145,6 +145,28 @@ def test_what_was_chosen_is_no_note_on_the_screen() -> None:
     assert any("while it was imported" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    ("waited", "meta", "said"),
+    [
+        (80, {"steps_of": "optimizers"}, "waited 80.0 ms for child processes (BaseProcess.join)"),
+        (80, {}, "use fastprof's Profiler(output=...) in the function that they run"),
+        (80, {"torch": "2.13"}, "use fastprof's torch_loop.attach(output=...) in the function"),
+        (10, {"steps_of": "optimizers"}, "It sees the steps of torch's and keras' optimizers;"),
+        (10, {}, "at the end of each, or use `fastprof run`, which sees those"),
+    ],
+)
+def test_without_steps_the_screen_says_how_to_get_them(
+    waited: int, meta: dict[str, str], said: str
+) -> None:
+    """A plain Profiler sees no optimizer, and a process that waits for others trains nothing."""
+    join = py("join", 142, "/lib/python3.11/multiprocessing/process.py", "BaseProcess.join")
+    made = tree(
+        Node(py("main"), 1, (100 - waited) * MS, [Node(join, 2, waited * MS)]),
+        duration_ns=100 * MS, meta=meta,
+    )  # fmt: skip
+    assert said in " ".join(line.strip() for line in screen_lines(build_report(made), 80))
+
+
 def test_a_section_that_rounds_to_nothing_is_no_row_on_the_screen() -> None:
     made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3})
     assert "data_startup" not in build_report(made).to_text()
@@ -372,7 +394,7 @@ def test_a_run_without_steps_has_no_set_up_and_says_how_steps_are_made() -> None
     assert "measured steps" not in said
     assert "set-up" not in said
     assert re.search(r"Of the run: validation \d+\.\d ms\.", said)
-    assert "call fastprof.step() at the end of each step" in said
+    assert "call fastprof.step() at the end of each" in said
     full = report.to_text(full=True)
     assert "warm-up" not in full
     assert "without steps" in full

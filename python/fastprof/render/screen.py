@@ -12,7 +12,7 @@ from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.user_tree import user_tree
-from fastprof.report.waits import without_waits
+from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
@@ -28,6 +28,8 @@ _NOTES = 2
 _NO_TREE = "None of your functions took 1 % of the time. Library functions with the most time:"
 #: A kind of time with a smaller share of the steps is left out.
 _KIND = 0.01
+#: A process that waits for a larger share of the run for child processes leaves them the training.
+_IN_CHILDREN = 0.25
 #: A phase with a smaller share of the run is left out.
 _PHASE = 0.005
 
@@ -116,9 +118,24 @@ def _unmarked(report: Report) -> str:
                 f"The program ended with {ascii_name(str(ended_by), 60)} before the end of its "
                 "first step, so no figure is per step."
             )
+        children = wait_for_children(report)
+        if children is not None and children.cum_ms > _IN_CHILDREN * report.wall_ms:
+            record = "torch_loop.attach" if report.meta.get("torch") else "Profiler"
+            return (
+                f"fastprof saw no step: this process waited {duration(children.cum_ms)} for child "
+                f"processes ({children.qualname}), which are not recorded. To record them, use "
+                f"fastprof's {record}(output=...) in the function that they run, with another file "
+                "for each."
+            )
+        if report.meta.get("steps_of") == "optimizers":
+            return (
+                "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
+                "keras' optimizers; in another loop call fastprof.step() at the end of each step."
+            )
         return (
-            "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
-            "keras' optimizers; in another loop call fastprof.step() at the end of each step."
+            "fastprof saw no step, so no figure is per step. To mark steps, call fastprof.step() "
+            "at the end of each, or use `fastprof run`, which sees those of torch's and keras' "
+            "optimizers."
         )
     if steps.measured and {row.name for row in steps.rows} <= {UNACCOUNTED, OWN_COST}:
         return (

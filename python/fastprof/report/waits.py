@@ -1,4 +1,4 @@
-"""Functions without the waits of idle threads.
+"""Waits: functions without those of idle threads, and the wait for child processes.
 
 An idle thread sits in one call: the thread that pins memory, those of executors and queues.  Their
 waits cost the training nothing.
@@ -16,6 +16,14 @@ _WAITS = frozenset((
     "_queue.SimpleQueue.get", "SimpleQueue.get", "select.poll.poll", "poll.poll",
     "select.epoll.poll", "epoll.poll", "select.select", "time.sleep",
 ))  # fmt: skip
+
+#: Functions that wait for child processes, with the ends of their files' paths.
+_FOR_CHILDREN = {
+    "BaseProcess.join": "multiprocessing/process.py",
+    "ProcessContext.join": "torch/multiprocessing/spawn.py",
+    "Popen.wait": "subprocess.py",
+    "Popen.communicate": "subprocess.py",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,16 @@ def without_waits(report: Report) -> Functions:
     rows = [replace(row, share=row.self_ms / whole if whole else None) for row in rows]
     hidden_ms = sum(w.self_ms for waits in idle.values() for w in waits)
     return Functions(tuple(sorted(rows, key=lambda row: -row.self_ms)), hidden_ms)
+
+
+def wait_for_children(report: Report) -> FunctionRow | None:
+    """Return the function that waited longest for child processes; None if none did."""
+    rows = [
+        row
+        for row in report.functions
+        if (file := _FOR_CHILDREN.get(row.qualname)) and row.file.replace("\\", "/").endswith(file)
+    ]
+    return max(rows, key=lambda row: row.cum_ms, default=None)
 
 
 def _is_wait(row: FunctionRow) -> bool:
