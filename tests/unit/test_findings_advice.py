@@ -621,6 +621,20 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
+@pytest.mark.parametrize("qualname", ["Layer.forward", "forward"])
+def test_a_forward_that_the_program_calls_itself_is_a_forward(qualname: str) -> None:
+    """`layer.forward(x)` runs no hooks of the module: "call it less often" is no advice on it."""
+    made = outside(60, calls(py("forward", 67, "/x/ff.py", qualname), 50, 4))
+    assert "unaccounted" not in found(made)
+    note = noted(made)["unaccounted"]
+    assert f"The program calls {qualname} (ff.py:67) itself" in note.fix[0]
+    assert ("as in layer(x)" in note.fix[0]) is (qualname == "Layer.forward")
+    node = calls(py("forward", 67, "/x/ff.py", qualname), 50, 4)
+    made = run({"forward": 1, "backward": 45}, inside={"": [node]})
+    assert "backward-share" not in found(made)
+    assert "backward-share" in found(run({"forward": 1, "backward": 80}))
+
+
 def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:
     """torch decorates functions: `_no_grad.<locals>._no_grad_wrapper` tells nobody anything."""
     wrapper = torch_py("torch/nn/utils/clip_grad.py", "_no_grad.<locals>._no_grad_wrapper")

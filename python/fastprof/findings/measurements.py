@@ -254,6 +254,14 @@ class Facts:
             calls=tuple((key, ns / (total - beyond)) for key, ns in calls if ns > 0),
         )
 
+    @property
+    def forward_outside(self) -> float:
+        """ms per step of a forward pass in no section: the program calls ``forward`` itself."""
+        hot = self.hot_outside
+        if hot is None or hot.key.name != "forward":
+            return 0.0
+        return hot.share * self.rows.get(UNACCOUNTED, 0.0)
+
     @Lazy
     def hot_in_workers(self) -> Hot | None:
         """The program's function with most of the time in the loaders' workers."""

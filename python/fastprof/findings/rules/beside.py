@@ -21,6 +21,7 @@ from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.snapshot import Key
 
 _LIMIT = LIMITS["unaccounted-share"]
 #: A larger part counts as most of it.
@@ -72,8 +73,19 @@ def unaccounted(facts: Facts) -> Draft | None:
         return None
     if hot is None:  # nothing to look at: many functions have a little of it
         return replace(draft, severity="note") if facts.has_functions else draft
+    if facts.forward_outside:
+        return replace(draft, severity="note", promises=False, fix=(_called_itself(hot.key),))
     # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
+
+
+def _called_itself(key: Key) -> str:
+    """Return what to do about a forward pass that is no call of a module: training needs it."""
+    module = "call the module instead, as in layer(x), or " if "." in key.qualname else ""
+    return (
+        f"The program calls {where(key)} itself, so this forward pass is in no section: {module}"
+        'open one around it, with profile_section("forward").'
+    )
 
 
 def _left_out(facts: Facts, ms: float) -> str:

@@ -318,6 +318,7 @@ def backward_share(facts: Facts) -> Draft | None:
     forward, backward = facts.phase("forward"), facts.phase("backward")
     if forward is None or backward is None:
         raise Abstain("no sections forward and backward ran in the measured steps")
+    forward += facts.forward_outside
     limit = LIMITS["backward-to-forward"]
     ratio = backward / forward if forward else 0.0
     if recomputes(facts) or facts.use("gradients").calls > 0:
