@@ -278,7 +278,11 @@ def test_a_schedule_that_never_becomes_active_ends_with_a_line(
 
 def test_a_run_that_ends_in_the_warm_up_says_so(tmp_path: Path) -> None:
     prof = run(cpu(tmp_path, schedule=CYCLE), 7)
-    assert any("ended in the warm-up" in note for note in prof.report().notes)
+    (note,) = [n for n in prof.report().notes if "Operators" in n]
+    assert "the run ended in step 7, and the first window begins with step 8" in note
+    prof = run(cpu(tmp_path, schedule=CYCLES), 13)
+    (note,) = [n for n in prof.report().notes if "Operators" in n]
+    assert "ended in the warm-up of the window of steps 14 to 16" in note
     assert not torch.autograd.profiler._is_profiler_enabled
 
 
