@@ -276,6 +276,29 @@ def test_writing_after_the_loop_is_no_finding() -> None:
     assert "logging-share" not in {f.rule for f in build_report(made).findings}
 
 
+def test_deep_names_are_whole_where_the_file_is_in_the_row_above() -> None:
+    """A GPT at 80 columns had the rows ``Tra...orward`` and ``Mul...orward``."""
+    names = ("train.py", "main", "train_model_simple", "GPTModel.forward", "Transformer.forward",
+             "Attention.forward")  # fmt: skip
+    files = ("/x/train.py",) * 3 + ("/x/previous_chapters.py",) * 3
+    below = (("Dropout.forward", 11.3), ("Linear.forward", 7.4))
+    made = UserTree(
+        tuple(
+            UserRow(depth, name, file, 100 + depth, 90.0, 0.9, 1.0, below)
+            for depth, (name, file) in enumerate(zip(names, files, strict=True))
+        ),
+        0, 90.0, (),
+    )  # fmt: skip
+    lines = user_lines(made, 80)
+    assert max(map(len, lines)) <= 80
+    for name in names:
+        assert any(name in line for line in lines), lines
+    assert any("Attention.forward  :105" in line for line in lines), lines
+    assert any("GPTModel.forward  prev" in line for line in lines), lines
+    wide = user_lines(made, 160)
+    assert any("Attention.forward  previous_chapters.py:105" in line for line in wide), wide
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_a_function_and_its_place_are_on_one_line(width: int) -> None:
     own = (("Random.choice", 2.0),)

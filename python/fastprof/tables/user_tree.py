@@ -15,6 +15,10 @@ _PARTS = 2
 _LEAST = 0.1
 #: Characters of such a part's name; ``torch.scaled_dot_product_attention`` has 34.
 _PART = 36
+#: Columns of the times and shares.
+_FIGURES = 17
+#: Fewest characters of a function's name, and of a file's.
+_LEAST_NAME, _FILE = 16, 9
 _PACKAGES = 3
 
 
@@ -48,17 +52,15 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
         imported = any(name == IMPORTS for row in tree.rows for name, _ in row.below)
         before = f"{IMPORTS} and " if phase == "setup" and imported else ""
         title += f" in {before}{PHASE_NAMES[phase][0]}"
+    parts = [_parts(row, steps) for row in tree.rows]
+    # The parts wrap, and names do not.
+    room = max(24, width // 2 - 4, width - _FIGURES - max(map(len, parts)))
     table = Table(
         "",
         (title, "ms", "%", "most of it"),
         tuple(
-            (
-                _name(row, width),
-                number(row.total_ms / steps),
-                percent(row.share),
-                _parts(row, steps),
-            )
-            for row in tree.rows
+            (name, number(row.total_ms / steps), percent(row.share), most)
+            for name, row, most in zip(_names(tree, room), tree.rows, parts, strict=True)
         ),
         left=frozenset({0, 3}),
         whole=frozenset({0}),
@@ -74,17 +76,36 @@ def _beyond(tree: UserTree, width: int) -> list[str]:
     return wrapped(text, width)
 
 
-def place_of(row: UserRow) -> str:
-    """Return the file and line of a function."""
-    return f"{elided(ascii_name(file_name(row.file)), 30)}:{row.line}"
-
-
-def _name(row: UserRow, width: int) -> str:
-    room = max(24, width // 2 - 4)
+def _name(row: UserRow, above: str, room: int) -> str:
+    """Return the function, file and line; ``above`` is the file of the row that it is under."""
     indent = "  " * min(row.depth, 6)
-    where = "" if row.name == file_name(row.file) else f"  {place_of(row)}"
-    name = elided(ascii_name(row.name, 200), max(12, room - len(indent) - len(where)))
-    return f"{indent}{name}{where}"
+    room = max(_LEAST_NAME, room - len(indent))
+    name, line = ascii_name(row.name, 200), f":{row.line}"
+    if row.name == file_name(row.file):
+        return f"{indent}{elided(name, room)}"
+    room -= 2
+    file = ascii_name(file_name(row.file))
+    if len(name) + len(file) + len(line) > room:
+        # A tool that opens file:line needs both, but a reader sees the file in the row above.
+        # Else the name gets more columns: readers know it, and the file has the line.
+        most = room - min(len(name), room * 3 // 5) - len(line)
+        file = "" if row.file == above else elided(file, max(_FILE, most))
+    where = f"{file}{line}"
+    return f"{indent}{elided(name, max(_LEAST_NAME, room - len(where)))}  {where}"
+
+
+def _names(tree: UserTree, room: int) -> list[str]:
+    """Return the first column, of about ``room`` columns."""
+    files: list[str] = []
+    above: list[str] = []
+    for row in tree.rows:
+        del files[row.depth :]
+        above.append(files[-1] if files else "")
+        files += [row.file] * (row.depth + 1 - len(files))
+    for _ in range(2):  # the second time with the columns that the longest one needs anyway
+        names = [_name(row, file, room) for row, file in zip(tree.rows, above, strict=True)]
+        room = max(map(len, names))
+    return names
 
 
 def _parts(row: UserRow, steps: int) -> str:
