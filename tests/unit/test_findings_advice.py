@@ -629,6 +629,8 @@ def test_a_forward_that_the_program_calls_itself_is_a_forward(qualname: str) -> 
     note = noted(made)["unaccounted"]
     assert f"The program calls {qualname} (ff.py:67) itself" in note.fix[0]
     assert ("as in layer(x)" in note.fix[0]) is (qualname == "Layer.forward")
+    assert note.saving_ms is None
+    assert "Unusual: 60.0 % of the step is in no phase" in build_report(made).to_text()
     node = calls(py("forward", 67, "/x/ff.py", qualname), 50, 4)
     made = run({"forward": 1, "backward": 45}, inside={"": [node]})
     assert "backward-share" not in found(made)

@@ -48,7 +48,12 @@ def verdict_lines(report: Report, width: int) -> list[str]:
 
 def _unusual(found: Examination, width: int) -> list[str]:
     """Return notes with a large part of the steps, such as other programs on the CPUs."""
-    large = [note for note in found.notes if (note.saving_share or 0.0) >= _LARGE]
+    # The limit of time in no section is as large, and its note may promise nothing.
+    large = [
+        note
+        for note in found.notes
+        if note.rule == "unaccounted" or (note.saving_share or 0.0) >= _LARGE
+    ]
     if not large:
         return []
     said = "; ".join(_line(note.title) for note in large)
