@@ -295,6 +295,11 @@ def test_deep_names_are_whole_where_the_file_is_in_the_row_above() -> None:
         assert any(name in line for line in lines), lines
     assert any("Attention.forward  :105" in line for line in lines), lines
     assert any("GPTModel.forward  prev" in line for line in lines), lines
+    long = (("torch.scaled_dot_product_attention", 60.0),)
+    rows = tuple(replace(row, below=long) for row in made.rows)
+    named = [line for line in user_lines(replace(made, rows=rows), 80) if "torch" in line]
+    assert len(named) == len(rows)
+    assert all(line.endswith(" 60.0") for line in named), named
     wide = user_lines(made, 160)
     assert any("Attention.forward  previous_chapters.py:105" in line for line in wide), wide
 

@@ -16,7 +16,7 @@ _LEAST = 0.1
 #: Characters of such a part's name; ``torch.scaled_dot_product_attention`` has 34.
 _PART = 36
 #: Columns of the times and shares.
-_FIGURES = 17
+_FIGURES = 15
 #: Fewest characters of a function's name, and of a file's.
 _LEAST_NAME, _FILE = 16, 9
 _PACKAGES = 3
@@ -52,15 +52,18 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
         imported = any(name == IMPORTS for row in tree.rows for name, _ in row.below)
         before = f"{IMPORTS} and " if phase == "setup" and imported else ""
         title += f" in {before}{PHASE_NAMES[phase][0]}"
-    parts = [_parts(row, steps) for row in tree.rows]
-    # The parts wrap, and names do not.
+    parts = [_parts(row, steps, _PART) for row in tree.rows]
+    # The parts wrap between words, and the functions do not.
     room = max(24, width // 2 - 4, width - _FIGURES - max(map(len, parts)))
+    names = _names(tree, room)
+    rest = width - _FIGURES - max(map(len, names))
+    parts = [_parts(row, steps, min(_PART, max(_LEAST_NAME, rest - 6))) for row in tree.rows]
     table = Table(
         "",
         (title, "ms", "%", "most of it"),
         tuple(
             (name, number(row.total_ms / steps), percent(row.share), most)
-            for name, row, most in zip(_names(tree, room), tree.rows, parts, strict=True)
+            for name, row, most in zip(names, tree.rows, parts, strict=True)
         ),
         left=frozenset({0, 3}),
         whole=frozenset({0}),
@@ -108,11 +111,11 @@ def _names(tree: UserTree, room: int) -> list[str]:
     return names
 
 
-def _parts(row: UserRow, steps: int) -> str:
+def _parts(row: UserRow, steps: int, longest: int) -> str:
     parts = [*row.below, ("own code", row.own_ms)]
     large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
     return ", ".join(
-        f"{elided(ascii_name(name, 200), _PART)} {number(ms / steps)}"
+        f"{elided(ascii_name(name, 200), longest)} {number(ms / steps)}"
         for name, ms in large[:_PARTS]
     )
 
