@@ -103,24 +103,31 @@ reserve(fp_keytab *k)
     return FP_OK;
 }
 
-/* Does [type], or a base of it, have a method descriptor with [method]?  Runs
- * Python code only for names that are not plain strings. */
-static int
-has_method(PyTypeObject *type, const PyMethodDef *method)
+/* The descriptor of [method] in [type] or a base of it, looked up past
+ * overrides of the same name.  New reference; NULL without an exception if
+ * there is none.  Runs Python code only for names that are not plain
+ * strings. */
+static PyObject *
+descriptor_in(PyTypeObject *type, const PyMethodDef *method)
 {
     PyObject *raised[3];
     PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
-    PyObject *mro = Py_XNewRef(type->tp_mro);
+    /* A new reference: such Python code may replace the type's bases. */
+    PyObject *mro = type != NULL ? Py_XNewRef(type->tp_mro) : NULL;
     PyObject *name = PyUnicode_FromString(method->ml_name);
-    int found = 0;
+    PyObject *found = NULL;
     for (Py_ssize_t i = 0; name && mro && i < PyTuple_GET_SIZE(mro) && !found;
          i++) {
         PyObject *names =
             fp_compat_type_dict((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
         PyObject *one =
             names != NULL ? PyDict_GetItemWithError(names, name) : NULL;
-        found = one != NULL && Py_TYPE(one) == &PyMethodDescr_Type &&
-                ((PyMethodDescrObject *)one)->d_method == method;
+        if (one != NULL &&
+            (Py_TYPE(one) == &PyMethodDescr_Type ||
+             Py_TYPE(one) == &PyClassMethodDescr_Type) &&
+            ((PyMethodDescrObject *)one)->d_method == method) {
+            found = Py_NewRef(one);
+        }
         Py_XDECREF(names);
         PyErr_Clear();
     }
@@ -148,10 +155,11 @@ own_c_function(fp_keyent *e, PyObject *callable)
         return;
     }
     e->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(f->m_self));
-    if (PyModule_Check(f->m_self) || PyType_Check(f->m_self) ||
-        !has_method(e->type, e->method)) {
+    PyObject *own = descriptor_in(e->type, e->method);
+    if (own == NULL || PyModule_Check(f->m_self) || PyType_Check(f->m_self)) {
         e->object = Py_NewRef(f->m_self);
     }
+    Py_XDECREF(own);
 }
 
 int
@@ -176,7 +184,7 @@ fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
     default:
         e.object = Py_NewRef(object);
     }
-    if (reserve(k) != FP_OK) { /* not before: see has_method */
+    if (reserve(k) != FP_OK) { /* not before: see descriptor_in */
         release(&e);
         return FP_ENOMEM;
     }
@@ -197,39 +205,10 @@ describe_code(const fp_keyent *e)
                          fp_compat_code_qualname(code));
 }
 
-/* The descriptor of [e]'s method in [type] or a base of it, looked up past
- * overrides of the same name.  New reference; NULL without an exception if
- * there is none. */
-static PyObject *
-descriptor_in(PyTypeObject *type, const fp_keyent *e)
-{
-    /* A new reference: a metaclass's code may replace the type's bases
-     * meanwhile. */
-    PyObject *mro = type != NULL ? Py_XNewRef(type->tp_mro) : NULL;
-    PyObject *method = NULL;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro) && !method;
-         i++) {
-        PyObject *names =
-            PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i), "__dict__");
-        PyObject *found =
-            names ? PyMapping_GetItemString(names, e->method->ml_name) : NULL;
-        Py_XDECREF(names);
-        PyErr_Clear();
-        if (found != NULL &&
-            (Py_TYPE(found) == &PyMethodDescr_Type ||
-             Py_TYPE(found) == &PyClassMethodDescr_Type) &&
-            ((PyMethodDescrObject *)found)->d_method == e->method) {
-            method = Py_NewRef(found);
-        }
-        Py_XDECREF(found);
-    }
-    Py_XDECREF(mro);
-    return method;
-}
-
 /* The descriptor from which [e] was bound: in the type of its self, for a
  * class method in self.  It names the class that defines the method; the type
- * of self may be any subclass, because the first call decides.  As above. */
+ * of self may be any subclass, because the first call decides.  New reference;
+ * NULL without an exception if there is none. */
 static PyObject *
 own_descriptor(const fp_keyent *e)
 {
@@ -237,9 +216,9 @@ own_descriptor(const fp_keyent *e)
     if (object != NULL && Py_TYPE(object) == &PyMethodDescr_Type) {
         return Py_NewRef(object);
     }
-    PyObject *found = descriptor_in(e->type, e);
+    PyObject *found = descriptor_in(e->type, e->method);
     if (found == NULL && object != NULL && PyType_Check(object)) {
-        found = descriptor_in((PyTypeObject *)object, e);
+        found = descriptor_in((PyTypeObject *)object, e->method);
     }
     return found;
 }
@@ -286,7 +265,8 @@ c_qualname(const fp_keyent *e, PyObject *descriptor)
         type = PyDescr_TYPE(descriptor)->tp_name;
     }
     else if (e->object != NULL && PyType_Check(e->object)) {
-        /* All types have one __new__; this object is only its first. */
+        /* Types share one PyMethodDef for __new__; this one was called first.
+         */
         if (strcmp(name, "__new__") != 0) {
             type = ((PyTypeObject *)e->object)->tp_name;
         }
@@ -306,6 +286,10 @@ describe_c(const fp_keyent *e)
     PyObject *label = c_label(e, descriptor);
     PyObject *name = label != NULL ? c_qualname(e, descriptor) : NULL;
     Py_XDECREF(descriptor);
+    if (name == NULL) {
+        Py_XDECREF(label);
+        return NULL;
+    }
     return Py_BuildValue("(ssiNN)", "c", "~", 0, label, name);
 }
 

@@ -621,20 +621,43 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
-@pytest.mark.parametrize("qualname", ["Layer.forward", "forward"])
-def test_a_forward_that_the_program_calls_itself_is_a_forward(qualname: str) -> None:
+MODULE = torch_py("torch/nn/modules/module.py", "Module._call_impl")
+APPLY = c_function("<built-in method apply>", "Function.apply")
+
+
+@pytest.mark.parametrize(
+    ("qualname", "caller", "hooks", "fix"),
+    [
+        ("Layer.forward", None, True, "The program calls Layer.forward (ff.py:67) itself"),
+        ("forward", None, True, "forward (ff.py:67) is a forward pass in no section"),
+        ("main.<locals>.forward", None, True, "is a forward pass in no section: put its call into"),
+        ("Slow.forward", APPLY, True, "Slow.forward (ff.py:67) is a forward pass in no section"),
+        ("Layer.forward", MODULE, False, "Layer.forward (ff.py:67) is a forward pass in no"),
+        # The hooks saw this module, and it is no forward of the training: a teacher, a metric.
+        ("Teacher.forward", MODULE, True, ""),
+    ],
+)
+def test_a_forward_in_no_section_is_a_forward(
+    qualname: str, caller: Key | None, hooks: bool, fix: str
+) -> None:
     """`layer.forward(x)` runs no hooks of the module: "call it less often" is no advice on it."""
-    made = outside(60, calls(py("forward", 67, "/x/ff.py", qualname), 50, 4))
+    forward = py("forward", 67, "/x/ff.py", qualname)
+    node = calls(forward, 50, 4) if caller is None else calls(caller, 0, 4, calls(forward, 50, 4))
+    made = outside(60, node)
+    made = replace(made, meta={**made.meta, **({"steps_of": "optimizers"} if hooks else {})})
+    if not fix:
+        assert found(made)["unaccounted"].saving_ms == pytest.approx(50)
+        return
     assert "unaccounted" not in found(made)
     note = noted(made)["unaccounted"]
-    assert f"The program calls {qualname} (ff.py:67) itself" in note.fix[0]
-    assert ("as in layer(x)" in note.fix[0]) is (qualname == "Layer.forward")
+    assert fix in note.fix[0]
     assert note.saving_ms is None
     assert "Unusual: 60.0 % of the step is in no phase" in build_report(made).to_text()
-    node = calls(py("forward", 67, "/x/ff.py", qualname), 50, 4)
     made = run({"forward": 1, "backward": 45}, inside={"": [node]})
     assert "backward-share" not in found(made)
-    assert "backward-share" in found(run({"forward": 1, "backward": 80}))
+    short = run({"forward": 1, "backward": 80}, inside={"": [calls(forward, 10, 1)]})
+    assert "(10.0 ms per step of it in no section)" not in text(found(short)["backward-share"])
+    assert "(10.0 ms of it in no section)" in text(found(short)["backward-share"])
 
 
 def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:

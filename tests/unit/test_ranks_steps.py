@@ -302,6 +302,8 @@ def test_the_fix_for_checkpoints_is_that_of_the_trainer():
     waiting = [with_phase(made, "checkpoint", 0.0, 0, waited_ms=5.0) for made in job(2, meta=told)]
     made = judged([with_phase(job(2, meta=told)[0], "checkpoint", 500.0, 10), waiting[1]])
     assert "save_steps=500" in made.finding.fix[0]
+    assert rank_run(waiting[1], "rank1.fprof").row.framework == "transformers"
+    assert rank_run(job(2)[0], "rank0.fprof").row.framework == "torch"
 
 
 def test_ranks_at_another_pace_are_not_compared():

@@ -23,7 +23,7 @@ from fastprof.tables.findings import closing_lines
 from fastprof.tables.layout import table_lines, whole_sentences, width_of, wrapped
 from unit.findings_runs import run
 from unit.gpu_runs import gpu_training_run
-from unit.snapshots import MS, Node, c, py, tree
+from unit.snapshots import MS, Builder, Node, c, py, tree
 from unit.test_outliers import SLOW_READ, kept
 from unit.test_outliers import snapshot as outlier_run
 from unit.test_report import training_run
@@ -152,7 +152,7 @@ def test_what_was_chosen_is_no_note_on_the_screen() -> None:
         (80, {}, "use fastprof's Profiler(output=...) in the function that they run"),
         (80, {"torch": "2.13"}, "use fastprof's torch_loop.attach(output=...) in the function"),
         (10, {"steps_of": "optimizers"}, "It sees the steps of torch's and keras' optimizers;"),
-        (10, {}, "at the end of each, or use `fastprof run`, which sees those"),
+        (10, {}, "at the end of each step; `fastprof run` and torch_loop"),
     ],
 )
 def test_without_steps_the_screen_says_how_to_get_them(
@@ -165,6 +165,16 @@ def test_without_steps_the_screen_says_how_to_get_them(
         duration_ns=100 * MS, meta=meta,
     )  # fmt: skip
     assert said in " ".join(line.strip() for line in screen_lines(build_report(made), 80))
+
+
+def test_a_helper_thread_that_waits_for_a_process_is_not_the_program() -> None:
+    join = py("join", 142, "/lib/python3.11/multiprocessing/process.py", "BaseProcess.join")
+    built = Builder()
+    built.thread(Node(py("main"), 50, 100 * MS, [Node(py("work"), 50, 0)]))
+    built.thread(Node(join, 1, 90 * MS), ident=2, name="helper")
+    said = " ".join(screen_lines(build_report(built.snapshot(duration_ns=100 * MS)), 80))
+    assert "saw no step" in said
+    assert "child" not in said
 
 
 def test_a_section_that_rounds_to_nothing_is_no_row_on_the_screen() -> None:
@@ -394,7 +404,7 @@ def test_a_run_without_steps_has_no_set_up_and_says_how_steps_are_made() -> None
     assert "measured steps" not in said
     assert "set-up" not in said
     assert re.search(r"Of the run: validation \d+\.\d ms\.", said)
-    assert "call fastprof.step() at the end of each" in said
+    assert "Call fastprof.step() at the end of each step" in said
     full = report.to_text(full=True)
     assert "warm-up" not in full
     assert "without steps" in full

@@ -295,6 +295,10 @@ def test_deep_names_are_whole_where_the_file_is_in_the_row_above() -> None:
         assert any(name in line for line in lines), lines
     assert any("Attention.forward  :105" in line for line in lines), lines
     assert any("GPTModel.forward  prev" in line for line in lines), lines
+    back = UserRow(3, "evaluate_the_whole_model", "/x/train.py", 35, 9.0, 0.1, 1.0, below)
+    lines = user_lines(replace(made, rows=(*made.rows, back)), 80)
+    (last,) = [line for line in lines if ":35" in line]
+    assert "  :35" not in last, lines  # the row above is in another file
     long = (("torch.scaled_dot_product_attention", 60.0),)
     rows = tuple(replace(row, below=long) for row in made.rows)
     named = [line for line in user_lines(replace(made, rows=rows), 80) if "torch" in line]

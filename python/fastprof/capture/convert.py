@@ -190,7 +190,7 @@ _NOT_OWN = (
 
 
 #: Private base classes that define the methods of a public class, and that class.
-_PUBLIC = {"torch._C.TensorBase.": "Tensor."}
+_PUBLIC = {"torch._C.TensorBase.": "Tensor.", "torch._C._FunctionBase.": "Function."}
 
 
 def key_from(description: tuple[str, str, int, str, str], form: str = "short") -> Key:

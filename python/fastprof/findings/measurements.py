@@ -4,6 +4,7 @@ Times are in ms per *span*: per step if steps were measured, else over the whole
 are of the span.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -12,12 +13,13 @@ from fastprof.findings.function_groups import GROUPS, NEVER_IN, OPENED, PHASES, 
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
 from fastprof.findings.hot_functions import Hot, hottest
+from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
-from fastprof.findings.trainer import Optimizer, framework_of, optimizers
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
+from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section, thread_of_steps
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
@@ -30,6 +32,18 @@ from fastprof.snapshot import Key, ThreadTree
 _MS = 1e6
 #: A script that spends this part of its time in one library function only started it.
 _STARTED = 0.9
+
+
+#: The file of ``Module.__call__``, which runs the hooks of a module.
+_IS_MODULE_CALL = re.compile(r"torch/nn/modules/module\.py$")
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardOutside:
+    """A forward pass in no section: ms per step; ``itself``: the program calls it, no module."""
+
+    ms: float
+    itself: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +268,25 @@ class Facts:
             calls=tuple((key, ns / (total - beyond)) for key, ns in calls if ns > 0),
         )
 
-    @property
-    def forward_outside(self) -> float:
-        """ms per step of a forward pass in no section: the program calls ``forward`` itself."""
-        hot = self.hot_outside
-        if hot is None or hot.key.name != "forward":
-            return 0.0
-        return hot.share * self.rows.get(UNACCOUNTED, 0.0)
+    @Lazy
+    def forward_outside(self) -> ForwardOutside | None:
+        """The forward pass in no section, if it has most of that time."""
+        hot, thread = self.hot_outside, self.thread
+        if hot is None or thread is None or hot.key.name != "forward":
+            return None
+        nodes, keys = thread.nodes, self.report.view.keys
+        callers = {
+            keys[nodes.key[parent]]
+            for parent, key, here in zip(nodes.parent, nodes.key, self._outside.chosen, strict=True)
+            if here and keys[key] == hot.key
+        }
+        hooks = "steps_of" in self.report.meta
+        if hooks and any(_IS_MODULE_CALL.search(key.file.replace("\\", "/")) for key in callers):
+            return None  # the hooks saw this module, and not in a forward of the training
+        owner = hot.key.qualname.rpartition(".")[0]
+        is_method = owner != "" and not owner.endswith("<locals>")
+        applied = any("apply" in key.name for key in callers)  # of a torch.autograd.Function
+        return ForwardOutside(hot.share * self.free_ms, hooks and is_method and not applied)
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:

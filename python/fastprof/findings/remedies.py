@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
+from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
-from fastprof.findings.trainer import Optimizer
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers

@@ -123,9 +123,9 @@ def _unmarked(report: Report) -> str:
             record = "torch_loop.attach" if report.meta.get("torch") else "Profiler"
             return (
                 f"fastprof saw no step: this process waited {duration(children.cum_ms)} for child "
-                f"processes ({children.qualname}), which are not recorded. To record them, use "
-                f"fastprof's {record}(output=...) in the function that they run, with another file "
-                "for each."
+                f"processes ({children.qualname}), which are not in this report. To record them, "
+                f"use fastprof's {record}(output=...) in the function that they run, and give each "
+                "process its own output file."
             )
         if report.meta.get("steps_of") == "optimizers":
             return (
@@ -133,9 +133,9 @@ def _unmarked(report: Report) -> str:
                 "keras' optimizers; in another loop call fastprof.step() at the end of each step."
             )
         return (
-            "fastprof saw no step, so no figure is per step. To mark steps, call fastprof.step() "
-            "at the end of each, or use `fastprof run`, which sees those of torch's and keras' "
-            "optimizers."
+            "fastprof saw no step, so no figure is per step. Call fastprof.step() at the end of "
+            "each step; `fastprof run` and torch_loop.attach() see those of torch's and keras' "
+            "optimizers by themselves."
         )
     if steps.measured and {row.name for row in steps.rows} <= {UNACCOUNTED, OWN_COST}:
         return (

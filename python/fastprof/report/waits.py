@@ -17,12 +17,10 @@ _WAITS = frozenset((
     "select.epoll.poll", "epoll.poll", "select.select", "time.sleep",
 ))  # fmt: skip
 
-#: Functions that wait for child processes, with the ends of their files' paths.
+#: Functions that wait for processes of :mod:`multiprocessing`, with the ends of their files' paths.
 _FOR_CHILDREN = {
     "BaseProcess.join": "multiprocessing/process.py",
     "ProcessContext.join": "torch/multiprocessing/spawn.py",
-    "Popen.wait": "subprocess.py",
-    "Popen.communicate": "subprocess.py",
 }
 
 
@@ -60,10 +58,14 @@ def without_waits(report: Report) -> Functions:
 
 
 def wait_for_children(report: Report) -> FunctionRow | None:
-    """Return the function that waited longest for child processes; None if none did."""
+    """Return the function in which the training thread waited longest for child processes.
+
+    None if it waited in none.  Programs that :mod:`subprocess` starts are not meant.
+    """
+    thread = training_thread(report.view)
     rows = [
         row
-        for row in report.functions
+        for row in (report.threads[thread].functions if thread >= 0 else ())
         if (file := _FOR_CHILDREN.get(row.qualname)) and row.file.replace("\\", "/").endswith(file)
     ]
     return max(rows, key=lambda row: row.cum_ms, default=None)

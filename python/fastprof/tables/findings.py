@@ -48,7 +48,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
 
 def _unusual(found: Examination, width: int) -> list[str]:
     """Return notes with a large part of the steps, such as other programs on the CPUs."""
-    # The limit of time in no section is as large, and its note may promise nothing.
+    # A note on time in no section always has as much, even if it promises no saving.
     large = [
         note
         for note in found.notes

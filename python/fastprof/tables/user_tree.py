@@ -80,7 +80,7 @@ def _beyond(tree: UserTree, width: int) -> list[str]:
 
 
 def _name(row: UserRow, above: str, room: int) -> str:
-    """Return the function, file and line; ``above`` is the file of the row that it is under."""
+    """Return the function, file and line; ``above`` is the file of the row above."""
     indent = "  " * min(row.depth, 6)
     room = max(_LEAST_NAME, room - len(indent))
     name, line = ascii_name(row.name, 200), f":{row.line}"
@@ -89,8 +89,7 @@ def _name(row: UserRow, above: str, room: int) -> str:
     room -= 2
     file = ascii_name(file_name(row.file))
     if len(name) + len(file) + len(line) > room:
-        # A tool that opens file:line needs both, but a reader sees the file in the row above.
-        # Else the name gets more columns: readers know it, and the file has the line.
+        # A reader sees the file in the row above.  Without that, shorten the file before the name.
         most = room - min(len(name), room * 3 // 5) - len(line)
         file = "" if row.file == above else elided(file, max(_FILE, most))
     where = f"{file}{line}"
@@ -99,14 +98,9 @@ def _name(row: UserRow, above: str, room: int) -> str:
 
 def _names(tree: UserTree, room: int) -> list[str]:
     """Return the first column, of about ``room`` columns."""
-    files: list[str] = []
-    above: list[str] = []
-    for row in tree.rows:
-        del files[row.depth :]
-        above.append(files[-1] if files else "")
-        files += [row.file] * (row.depth + 1 - len(files))
+    above = ["", *(row.file for row in tree.rows)]
     for _ in range(2):  # the second time with the columns that the longest one needs anyway
-        names = [_name(row, file, room) for row, file in zip(tree.rows, above, strict=True)]
+        names = [_name(row, file, room) for row, file in zip(tree.rows, above, strict=False)]
         room = max(map(len, names))
     return names
 

@@ -73,18 +73,23 @@ def unaccounted(facts: Facts) -> Draft | None:
         return None
     if hot is None:  # nothing to look at: many functions have a little of it
         return replace(draft, severity="note") if facts.has_functions else draft
-    if facts.forward_outside:
-        return replace(draft, severity="note", promises=False, fix=(_called_itself(hot.key),))
+    if facts.forward_outside is not None:
+        fix = _in_a_section(hot.key, itself=facts.forward_outside.itself)
+        return replace(draft, severity="note", promises=False, fix=(fix,))
     # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
 
 
-def _called_itself(key: Key) -> str:
-    """Return what to do about a forward pass that is no call of a module: training needs it."""
-    module = "call the module instead, as in layer(x), or " if "." in key.qualname else ""
+def _in_a_section(key: Key, *, itself: bool) -> str:
+    """Return how a forward pass in no section gets one: training needs it as often as it runs."""
+    if itself:
+        return (
+            f"The program calls {where(key)} itself, so this forward pass is in no section: call "
+            'the module instead, as in layer(x), or put it into profile_section("forward").'
+        )
     return (
-        f"The program calls {where(key)} itself, so this forward pass is in no section: {module}"
-        'open one around it, with profile_section("forward").'
+        f"{where(key)} is a forward pass in no section: put its call into "
+        'profile_section("forward").'
     )
 
 

@@ -318,7 +318,8 @@ def backward_share(facts: Facts) -> Draft | None:
     forward, backward = facts.phase("forward"), facts.phase("backward")
     if forward is None or backward is None:
         raise Abstain("no sections forward and backward ran in the measured steps")
-    forward += facts.forward_outside
+    outside = facts.forward_outside.ms if facts.forward_outside is not None else 0.0
+    forward += outside
     limit = LIMITS["backward-to-forward"]
     ratio = backward / forward if forward else 0.0
     if recomputes(facts) or facts.use("gradients").calls > 0:
@@ -338,7 +339,8 @@ def backward_share(facts: Facts) -> Draft | None:
         title=f"Backward takes {ratio:.1f} times as long as forward",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=(
-            (f"Backward takes {span_text(backward, facts)}, forward {span_text(forward, facts)}; "
+            (f"Backward takes {span_text(backward, facts)}, forward {span_text(forward, facts)}"
+            f"{f' ({duration(outside)} of it in no section)' if outside else ''}; "
             "they are roughly equal as a rule. No recomputation was seen."),
         ),
         fix=_BACKWARD_IN_BFLOAT16 if _in_bfloat16(facts) else fixes(

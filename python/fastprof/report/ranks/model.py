@@ -42,8 +42,8 @@ class RankRow:
     for other ranks by each signal of :data:`SIGNALS` that it has.  ``gpu_compute_ms`` is GPU
     time with compute kernels.  ``setup`` lists settings that should be the same on all ranks.
     ``gpu_temperature_c`` and the next three fields describe its hottest, slowest, most throttled
-    device: see :class:`~fastprof.report.model_gpu.GpuHealthRow`.  ``framework`` is the trainer
-    that recorded it, empty if none did.
+    device: see :class:`~fastprof.report.model_gpu.GpuHealthRow`.  ``framework`` is its trainer,
+    as far as it is known; a running job does not tell it.
     """
 
     rank: int
@@ -68,7 +68,7 @@ class RankRow:
     gpu_temperature_max_c: float | None = None
     gpu_sm_clock_mhz: float | None = None
     gpu_throttled: float | None = None
-    framework: str = ""
+    framework: str = "torch"
 
     def section_ms(self, *names: str) -> float | None:
         """Return the time of the first of these sections that it has."""

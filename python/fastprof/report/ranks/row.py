@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import ascii_name
+from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section
 from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
@@ -230,7 +231,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         memory_bytes=None if memory is None else memory.peak_reserved,
         memory_total_bytes=None if memory is None else memory.total_bytes,
         setup=_setup(report),
-        framework=str(meta.get("framework") or ""),
+        framework=framework_of(report),
         **rank_health(() if report.gpu is None else report.gpu.devices),
     )
 

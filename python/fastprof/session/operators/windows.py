@@ -328,7 +328,7 @@ class OperatorWindows:
         # window.  Without a step() it is the only step.
         last = self._last if over else max(0, count - 1)
         if not over and count < self._first:
-            if self._windows:  # else _why_nothing says it
+            if self._windows or self._lost or self._skipped:  # else _why_nothing says it
                 self._faults.tell(
                     f"Operators: the run ended in the warm-up of the window of steps {self._first} "
                     f"to {self._last}."

@@ -1,14 +1,11 @@
-"""The trainer and the optimizers of a run, known by their functions."""
+"""The optimizers of a run, known by their functions."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fastprof.findings.function_groups import OPTIMIZER_FILES
-from fastprof.report.model import Report
 from fastprof.snapshot import Key
-
-FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 
 #: The files of torch's optimizers, and the prefixes of the functions that update parameters.
 _IN_TORCH_OPTIM = re.compile(OPTIMIZER_FILES + r"\w+\.py$")
@@ -50,20 +47,3 @@ def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
         # An AdamW's __init__ calls Adam's, so __init__ alone proves no Adam.
         classes.discard("Adam")
     return Optimizer(tuple(sorted(classes)), frozenset(modes))
-
-
-def framework_of(report: Report) -> str:
-    """Return the trainer: torch, lightning, transformers or accelerate."""
-    told = report.meta.get("framework")
-    if told in FRAMEWORKS:
-        return str(told)
-    files = {row.file.replace("\\", "/") for row in report.functions}
-    for name, part in (
-        ("lightning", "/lightning/pytorch/trainer/"),
-        ("lightning", "/pytorch_lightning/trainer/"),
-        ("transformers", "/transformers/trainer.py"),
-        ("accelerate", "/accelerate/accelerator.py"),
-    ):
-        if any(part in file for file in files):
-            return name
-    return "torch"
