@@ -185,5 +185,5 @@ def _remarks(report: Report, width: int) -> list[str]:
         lines += whole_sentences(f"Note: {shortened(note, 1000)}", width, 2, rest="  ")
     more = len(report.notes) - len(report.snapshot.notes[:_NOTES])
     if more > 0:
-        lines.append(f"{more} {'more ' if lines else ''}note{'s' * (more > 1)} with --full.")
+        lines.append(f"{more} {'more ' if lines else ''}note{'s' * (more > 1)} in the full report.")
     return lines
