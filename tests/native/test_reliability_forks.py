@@ -20,13 +20,14 @@ import os, warnings
 warnings.simplefilter("ignore")
 from fastprof._core import Recorder, profile_section
 in_the_middle = None
-class Meta(type):
-    def __getattribute__(cls, name):
+class Name(str):
+    __hash__ = str.__hash__
+    def __eq__(self, other):
         if in_the_middle:
             in_the_middle()
-        return super().__getattribute__(name)
-class Kind(list, metaclass=Meta):
-    pass
+        return str.__eq__(self, other)
+# The export looks the method up in the class, which compares names.
+Kind = type("Kind", (list,), {Name("append"): list.append})
 def work():
     append = Kind().append
     append(1)
