@@ -644,7 +644,7 @@ def test_a_forward_in_no_section_is_a_forward(
     forward = py("forward", 67, "/x/ff.py", qualname)
     node = calls(forward, 50, 4) if caller is None else calls(caller, 0, 4, calls(forward, 50, 4))
     made = outside(60, node)
-    made = replace(made, meta={**made.meta, **({"steps_of": "optimizers"} if hooks else {})})
+    made = replace(made, meta={**made.meta, **({"steps_ended_by": "optimizers"} if hooks else {})})
     if not fix:
         assert found(made)["unaccounted"].saving_ms == pytest.approx(50)
         return

@@ -148,10 +148,18 @@ def test_what_was_chosen_is_no_note_on_the_screen() -> None:
 @pytest.mark.parametrize(
     ("waited", "meta", "said"),
     [
-        (80, {"steps_of": "optimizers"}, "waited 80.0 ms for child processes (BaseProcess.join)"),
+        (
+            80,
+            {"steps_ended_by": "optimizers"},
+            "waited 80.0 ms for child processes (BaseProcess.join)",
+        ),
         (80, {}, "use fastprof's Profiler(output=...) in the function that they run"),
         (80, {"torch": "2.13"}, "use fastprof's torch_loop.attach(output=...) in the function"),
-        (10, {"steps_of": "optimizers"}, "It sees the steps of torch's and keras' optimizers;"),
+        (
+            10,
+            {"steps_ended_by": "optimizers"},
+            "It sees the steps of torch's and keras' optimizers;",
+        ),
         (10, {}, "at the end of each step; `fastprof run` and torch_loop"),
     ],
 )

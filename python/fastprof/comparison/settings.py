@@ -37,6 +37,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "torch": ("PyTorch", ""),
     "framework": ("framework", ""),
     "command": ("command line", ""),
+    "steps_ended_by": ("steps ended by", "steps may begin and end in other places"),
     "ended_by": ("ended by", ""),
 }
 _NEVER = frozenset(

@@ -280,7 +280,7 @@ class Facts:
             for parent, key, here in zip(nodes.parent, nodes.key, self._outside.chosen, strict=True)
             if here and keys[key] == hot.key
         }
-        hooks = "steps_of" in self.report.meta
+        hooks = "steps_ended_by" in self.report.meta
         if hooks and any(_IS_MODULE_CALL.search(key.file.replace("\\", "/")) for key in callers):
             return None  # the hooks saw this module, and not in a forward of the training
         owner = hot.key.qualname.rpartition(".")[0]

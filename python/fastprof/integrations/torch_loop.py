@@ -153,5 +153,5 @@ def attach(
     if any(isinstance(part, TorchLoop) for part in run_of(profiler).parts):
         raise StateError("the profiler already has automatic sections")
     loop.watch()
-    run_of(profiler).facts["steps_of"] = "optimizers" if steps else "program"
+    run_of(profiler).facts["steps_ended_by"] = "optimizers" if steps else "program"
     return loop

@@ -127,7 +127,7 @@ def _unmarked(report: Report) -> str:
                 f"use fastprof's {record}(output=...) in the function that they run, and give each "
                 "process its own output file."
             )
-        if report.meta.get("steps_of") == "optimizers":
+        if report.meta.get("steps_ended_by") == "optimizers":
             return (
                 "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
                 "keras' optimizers; in another loop call fastprof.step() at the end of each step."
