@@ -40,7 +40,8 @@ def test_s4_19_tensorboard(tmp_path: Path) -> None:
     assert prof.report().notes == train(None).report().notes
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
-    assert set(events.Tags()["scalars"]) == KEYS | {
+    # fastprof's cost, of steps of some microseconds, may round to nothing.
+    assert set(events.Tags()["scalars"]) - {"fastprof/step/(fastprof)_ms"} == KEYS | {
         "fastprof/step_ms",
         "fastprof/step_p95_ms",
         "fastprof/step/data_ms",

@@ -611,6 +611,18 @@ def test_a_script_that_starts_a_trainer_is_not_what_to_look_at() -> None:
     assert "train.py" not in text(noted(made)["unaccounted"])
 
 
+def test_a_note_stays_a_note_when_another_finding_has_part_of_its_time() -> None:
+    fit = py("fit", 522, "/usr/lib/python3/site-packages/lightning/trainer.py", "Trainer.fit")
+    read = calls(
+        c_function("<method 'item' of 'torch._C.TensorBase' objects>", "Tensor.item"), 10, 400
+    )
+    made = outside(70, calls(py("<module>", 1, "/x/train.py"), 0, 1, calls(fit, 45, 30, read)))
+    assert list(found(made)) == ["sync-item"]
+    assert "unaccounted" in noted(made)
+    layer = calls(py("forward", 67, "/x/ff.py", "Layer.forward"), 40, 4, read)
+    assert list(found(outside(70, layer))) == ["sync-item"]
+
+
 def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     step = calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30,
                  calls(c_function("<built-in method math.sin>", "math.sin"), 20, 900))  # fmt: skip

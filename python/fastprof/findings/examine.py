@@ -161,6 +161,8 @@ def _reduced(
     severity = draft.severity if draft.grade is None else draft.grade(graded)
     if severity is None or rest <= 0:
         return None, by
+    # A rule may have made a note of what the grade calls a warning, and the rest is no more.
+    severity = max(severity, draft.severity, key=SEVERITIES.index)
     scale = rest / draft.ms
     return (
         replace(
