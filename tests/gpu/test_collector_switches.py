@@ -96,18 +96,20 @@ for wrong in (5, None, [5], [None]):
 def test_a_recording_that_begins_while_another_is_read(fake_gpu: FakeGpu, tier: str) -> None:
     code = """
 begun = []
-class Meta(type):
-    def __getattribute__(cls, name):
+class Name(str):
+    __hash__ = str.__hash__
+    def __eq__(self, other):
         if armed and not begun:
             begun.append(Recorder())
             assert attach(begun[0], tier)["state"] == "on"
             for i in range(50):
                 fakegpu.launch(f"other{i}" * 20, 1000)
             begun[0].gpu_stop()
-        return super().__getattribute__(name)
-class Items(list, metaclass=Meta):
-    pass
-armed, append = False, Items().append
+        return str.__eq__(self, other)
+# The export looks the method up in the class, which compares names.
+armed = False
+Items = type("Items", (list,), {Name("append"): list.append})
+append = Items().append
 with recorded(tier) as it:
     with profile_section("work"):
         append(1)

@@ -14,7 +14,7 @@ from hook_child import ok
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-#: Describing a key runs `in_the_middle`: the only Python code that runs within an export.
+#: Describing a key runs `in_the_middle`, in the middle of an export.
 EXPORT = """
 import os, warnings
 warnings.simplefilter("ignore")
