@@ -155,8 +155,11 @@ own_c_function(fp_keyent *e, PyObject *callable)
         return;
     }
     e->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(f->m_self));
-    PyObject *own = descriptor_in(e->type, e->method);
-    if (own == NULL || PyModule_Check(f->m_self) || PyType_Check(f->m_self)) {
+    PyObject *own = NULL;
+    if (!PyModule_Check(f->m_self) && !PyType_Check(f->m_self)) {
+        own = descriptor_in(e->type, e->method);
+    }
+    if (own == NULL) {
         e->object = Py_NewRef(f->m_self);
     }
     Py_XDECREF(own);

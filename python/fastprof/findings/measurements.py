@@ -4,7 +4,6 @@ Times are in ms per *span*: per step if steps were measured, else over the whole
 are of the span.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -32,10 +31,8 @@ from fastprof.snapshot import Key, ThreadTree
 _MS = 1e6
 #: A script that spends this part of its time in one library function only started it.
 _STARTED = 0.9
-
-
 #: The file of ``Module.__call__``, which runs the hooks of a module.
-_IS_MODULE_CALL = re.compile(r"torch/nn/modules/module\.py$")
+_MODULE_CALL = "torch/nn/modules/module.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +278,7 @@ class Facts:
             if here and keys[key] == hot.key
         }
         hooks = "steps_ended_by" in self.report.meta
-        if hooks and any(_IS_MODULE_CALL.search(key.file.replace("\\", "/")) for key in callers):
+        if hooks and any(key.file.replace("\\", "/").endswith(_MODULE_CALL) for key in callers):
             return None  # the hooks saw this module, and not in a forward of the training
         owner = hot.key.qualname.rpartition(".")[0]
         is_method = owner != "" and not owner.endswith("<locals>")
