@@ -1,6 +1,6 @@
 """Policy gradient: an environment in Python between the updates.
 
-Right: unaccounted, small-batch.
+Right: argument-checks, unaccounted, small-batch.
 """
 
 from __future__ import annotations

@@ -264,6 +264,19 @@ def test_forwards_that_backward_computes_again_are_a_note_with_their_time(reentr
     assert "recomputation" not in noted(run({"forward": 25, "backward": 65}))
 
 
+def test_the_checks_of_distributions_are_a_finding_with_their_whole_time() -> None:
+    file = "torch/distributions/distribution.py"
+    check = torch_py("torch/distributions/constraints.py", "_Simplex.check")
+    made = Node(torch_py(file, "Distribution.__init__"), 5, 2 * MS, [calls(check, 6)])
+    sample = calls(torch_py(file, "Distribution._validate_sample"), 4)
+    act = Node(py("Agent.act", 9, "/x/train.py"), 1, 30 * MS, [made, sample])
+    finding = found(run({"forward": 40, "backward": 18}, inside={"": [act]}))["argument-checks"]
+    assert finding.saving_ms == pytest.approx(12.0)
+    assert "checks its arguments for 12.0 % of the step" in finding.title
+    assert "Agent.act" in finding.evidence[1]
+    assert "set_default_validate_args(False)" in finding.fix[0]
+
+
 def test_a_loss_of_gradients_is_no_finding_about_backward():
     """A physics-informed network or a gradient penalty: backward computes what forward defines."""
     phases = {"data": 9, "forward": 15, "backward": 60}

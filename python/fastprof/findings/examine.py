@@ -36,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     Rule("checkpoint-often", host.checkpoint_often),
     Rule("gc-pressure", host.gc_pressure),
     Rule("lock-contention", host.lock_contention),
+    Rule("argument-checks", calls.argument_checks),
     Rule("sync-item", tensors.sync_item),
     Rule("host-device-transfers", tensors.host_device_transfers),
     Rule("tensor-copies", tensors.tensor_copies),

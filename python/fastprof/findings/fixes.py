@@ -167,6 +167,13 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Move pure Python work from threads to a process: threads share the interpreter.",
         ),
     },
+    "argument-checks": {
+        "torch": (
+            ("When the program works, switch the checks off before the loop: "
+            "torch.distributions.Distribution.set_default_validate_args(False). A NaN among the "
+            "parameters then raises no error."),
+        ),
+    },
     "recomputation": {
         "torch": (
             ("If memory allows, call torch.utils.checkpoint for fewer layers, or for none: those "

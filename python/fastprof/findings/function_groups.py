@@ -170,6 +170,10 @@ GROUPS: Mapping[str, Match] = {
             r"all_reduce|all_gather\w*|reduce_scatter\w*|broadcast|barrier|reduce",
         ),
     ),
+    "argument-checks": _python(
+        r"torch/distributions/distribution\.py$",
+        r"(?:Distribution\.)?(?:__init__|_validate_sample)",
+    ),
     "recompute": _python(
         r"torch/utils/checkpoint\.py$", r"(?:.*\.)?\w*[cC]heckpoint\w*(?:\..*)?"
     ),

@@ -19,6 +19,7 @@ SUBJECTS: Mapping[str, str] = {
     "checkpoint-often": "saving checkpoints",
     "gc-pressure": "garbage collection",
     "lock-contention": "waiting for locks",
+    "argument-checks": "checking the arguments of distributions",
     "sync-item": "reading single values from tensors",
     "host-device-transfers": "copies between host and GPU",
     "tensor-copies": "copying and converting tensors",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    callers,
     need_functions,
     need_steps,
     percent,
@@ -84,6 +85,24 @@ def _python_in(facts: Facts, group: str) -> str:
 def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
     counts = [s.kernels for s in facts.report.sections if s.name in names and s.kernels is not None]
     return sum(counts) / max(1, facts.counted) if counts else None
+
+
+def argument_checks(facts: Facts) -> Draft | None:
+    """Time in which torch.distributions checks its arguments, by functions of its base class."""
+    need_functions(facts)
+    use = facts.use("argument-checks")
+    if not use.ms:
+        return None
+    return share_draft(
+        facts, LIMITS["overhead-share"], use.ms,
+        rule="argument-checks",
+        title="torch.distributions checks its arguments for {share} of the step",
+        evidence=(
+            f"The checks take {span_text(use.ms, facts)} ({plural(use.calls, 'call')}).",
+            callers(facts, "argument-checks"),
+        ),
+        group="argument-checks", on_host=True,
+    )  # fmt: skip
 
 
 #: Cost of calling an operation, from Python through the dispatcher and autograd; the rest of a
