@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pickle
 import re
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +379,46 @@ def test_it_can_be_pickled_before_and_after_a_run(pl, planted, tmp_path) -> None
     copy = pickle.loads(pickle.dumps(plugin))
     trainer(pl, tmp_path, profiler=copy).fit(module(pl, planted), loader(planted, 2))
     assert copy.report().in_phase("all").steps.count == 2
+
+
+def test_the_iterators_of_past_validations_are_freed_at_once(pl, planted, tmp_path) -> None:
+    """Each holds worker processes, for whose exit torch waits up to 5 s."""
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    class Loader(DataLoader):
+        def __iter__(self) -> Any:
+            iterator = super().__iter__()
+            made.append(weakref.ref(iterator))
+            return iterator
+
+    def on_train_epoch_end(self: Any) -> None:
+        alive.append(sum(ref() is not None for ref in made))
+
+    job = module(pl, planted, on_train_epoch_end=on_train_epoch_end)
+    gc.disable()
+    try:
+        profiler = adapter.FastprofProfiler()
+        run = trainer(pl, tmp_path, profiler=profiler, max_epochs=4, num_sanity_val_steps=0)
+        run.fit(
+            job,
+            DataLoader(Items(planted, 8, 0), batch_size=4),
+            Loader(Items(planted, 8, 0), batch_size=4),
+        )
+    finally:
+        gc.enable()
+    assert len(made) == 4
+    assert max(alive) <= 1
+
+
+def test_the_workers_of_the_training_loader_are_watched(pl, planted, tmp_path) -> None:
+    profiler = adapter.FastprofProfiler()
+    run = trainer(pl, tmp_path, profiler=profiler, max_epochs=2)
+    run.fit(module(pl, planted), DataLoader(Items(planted, 24, 0), batch_size=4, num_workers=2))
+    train = next(row for row in profiler.report().loaders if row.split == "train")
+    assert train.batches == 12
+    assert train.workers is not None
+    assert train.workers.workers == 2
 
 
 def test_prefetching_without_a_length_counts_each_batch_once(pl, planted, tmp_path) -> None:

@@ -19,6 +19,7 @@ from fastprof.integrations._session.lightning import (
     is_overridden,
     loader_names,
     time_each,
+    time_only,
 )
 from fastprof.integrations._session.patches import HasRun, Patches
 from fastprof.integrations._session.session import NO_SESSION, Session
@@ -302,8 +303,10 @@ class _ProfilerMethods(HasRun):
         session.begin_step()
         fetcher = self._trainer.fit_loop._data_fetcher
         if not isinstance(fetcher.iterator, TimedIterator):
-            names = loader_names(self._names["train"], self._trainer.fit_loop._combined_loader)
-            fetcher.iterator = session.profiler.loader(fetcher.iterator, name="+".join(names))
+            combined = self._trainer.fit_loop._combined_loader
+            name = "+".join(loader_names(self._names["train"], combined))
+            if not time_only(session, getattr(combined, "_iterator", None), name):
+                fetcher.iterator = session.profiler.loader(fetcher.iterator, name=name)
         # The iterator opens its own section, ``data``.
         session.open(action)
 

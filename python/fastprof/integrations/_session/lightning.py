@@ -1,7 +1,8 @@
 """Reads the state of Lightning's objects."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastprof.integrations._session.patches import Patches
@@ -40,19 +41,32 @@ def loader_names(given: Sequence[str], combined: Any) -> list[str]:
 def time_each(patches: Patches, session: Session, mode: Any, names: Sequence[str]) -> None:
     """Time the iterators of validation loaders that are read one after another."""
 
-    def time_current() -> None:
+    def time_current(mode: Any) -> None:
         i = mode._iterator_idx
         if mode.iterators and not isinstance(mode.iterators[0], TimedIterator):
             timed = session.profiler.loader(mode.iterators[0], name=names[i], split="val")
             mode.iterators = [timed]
 
-    def then_time(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load() -> None:
-            original()
-            session.quietly("A loader could not be timed", time_current)
+    time_current(mode)
+    if "_load_current_iterator" in vars(mode):
+        return
+    # Without a reference from ``mode`` to itself: it would keep the iterator, with its worker
+    # processes, until the garbage collector runs.
+    load_next, of = type(mode)._load_current_iterator, weakref.ref(mode)
 
-        return load
+    def load() -> None:
+        mode = of()
+        load_next(mode)
+        session.quietly("A loader could not be timed", time_current, mode)
 
-    time_current()
-    if "_load_current_iterator" not in vars(mode):
-        patches.method(mode, "_load_current_iterator", then_time)
+    patches.attribute(mode, "_load_current_iterator", load)
+
+
+def time_only(session: Session, mode: Any, name: str) -> bool:
+    """Time the iterator of the only training loader, with its workers; False: there are several."""
+    iterators = getattr(mode, "iterators", None)
+    if not isinstance(iterators, list) or len(iterators) != 1:
+        return False
+    if not isinstance(iterators[0], TimedIterator):
+        iterators[0] = session.profiler.loader(iterators[0], name=name)
+    return True
