@@ -17,6 +17,9 @@ from typing import Any
 import fakegpu
 from fastprof._core import Recorder
 
+#: How long the end of a recording waits for its last records; sanitizers decode them slowly.
+STOP_S = 2.0 * float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
+
 CUPTI, DRIVER = os.environ.get("FASTPROF_CUPTI", ""), os.environ.get("FASTPROF_CUDA_DRIVER", "")
 OWN, INHERITED, CAPTURED, OTHER, UNKNOWN = range(5)
 COPIES = {-1: "HtoD", -2: "DtoH", -3: "DtoD", -4: "PtoP", -5: "HtoH", -6: "copy", -7: "memset"}
@@ -67,7 +70,7 @@ def begin(tier: str = "auto", *, functions: bool = True, **options: Any) -> Reco
     return r
 
 
-def end(r: Recorder, timeout_s: float = 2.0) -> Tables:
+def end(r: Recorder, timeout_s: float = STOP_S) -> Tables:
     r.disable()
     r.stop_sections()
     r.gpu_stop(timeout_s)
@@ -94,7 +97,7 @@ class Recording:
     def __init__(self, tier: str, options: dict[str, Any]) -> None:
         self.tier = tier
         self.faults: set[str] = set(options.pop("faults", ()))
-        self.timeout_s = options.pop("timeout_s", 2.0)
+        self.timeout_s = options.pop("timeout_s", STOP_S)
         self._before = delivered()
         self.recorder = begin(tier, **options)
 

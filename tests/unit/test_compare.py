@@ -875,6 +875,19 @@ def test_the_notes_name_each_run_of_a_side(tmp_path):
     assert not any("not called a change" in note or "tested for" in note for note in notes)
 
 
+def test_a_programs_waits_for_its_disk_are_no_other_programs() -> None:
+    """Each fsync switches the thread off the CPU."""
+    series = {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([2] * N)}
+    made = run(normal(10.0, N, 2), series=series).snapshot
+    waited = made.steps.sum_ns // 100
+    split = (("cpu_wait", waited), ("io", made.steps.sum_ns // 2))
+    after = build_report(replace(made, steps=replace(made.steps, split=split)))
+    pair = fastprof.compare(run(normal(10.0, N, 1)), after).pairs[0]
+    assert pair.step.verdict == "no significant change"
+    (note,) = [note for note in pair.notes if "other programs took" in note]
+    assert "about 1.00 % of" in note
+
+
 def test_the_screen_has_the_reason_of_every_row_without_a_verdict():
     before = run(normal(10.0, N, 1), {"data": [1.0] * N})
     after = run(normal(13.0, N, 2), {"data": [1.0] * N, "validation": normal(3.0, N, 3)})

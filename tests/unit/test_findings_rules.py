@@ -403,6 +403,16 @@ def test_s1_28_writing_files_in_the_loop_is_logging():
     assert "train (train.py:20)" in " ".join(rule.evidence)
 
 
+def test_encoding_a_log_as_json_is_logging() -> None:
+    write = calls(c_function("<method 'write' of '_io.TextIOWrapper' objects>", "write"), 4, 900)
+    encode = calls(py("_iterencode", 413, "/usr/lib/python3.11/json/encoder.py"), 9, 1, write)
+    dump = calls(py("dump", 120, "/usr/lib/python3.11/json/__init__.py"), 2, 1, encode)
+    log = calls(py("JsonLogger.log", 11, "/x/train.py"), 0, 1, dump)
+    rule = found(run(step_ms=120, inside={"": [log]}))["logging-share"]
+    assert rule.saving_ms == pytest.approx(15.0)
+    assert "JsonLogger.log (train.py:11)" in " ".join(rule.evidence)
+
+
 def test_a_checkpoint_at_every_step_is_found_and_not_as_logging():
     save = calls(torch_py("torch/serialization.py", "save", 900), 2, 1, calls(
         c_function("<method 'write' of '_io.BufferedWriter' objects>", "write"), 18))  # fmt: skip
@@ -459,6 +469,21 @@ def test_small_batches_are_found_on_a_cpu_by_the_cost_of_calls():
     for inside in (computing, []):
         made = run(phases, step_ms=1, inside={"forward": inside}, loaders=(loader(0.1),))
         assert "small-batch" not in found(made)
+
+
+def test_python_that_a_program_computes_with_in_forward_is_no_cost_of_calling() -> None:
+    """Matching boxes, for example: a larger batch has more of them."""
+    layers = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 1.1, 100)
+    larger = calls(c_function("<built-in method builtins.max>", "max"), 0.9, 3000)
+    iou = calls(py("iou", 9, "/x/train.py"), 1.0, 1500, larger)
+    match = calls(py("assign_targets", 20, "/x/train.py"), 0.8, 1, iou)
+    phases = {"forward": 4.0, "backward": 1.2, "optimizer": 0.8}
+    batches = (loader(0.1, batch_size=8),)
+    made = run(phases, step_ms=6.5, inside={"forward": [layers, match]}, loaders=batches)
+    assert "small-batch" not in found(made)
+    modules = calls(torch_py("torch/nn/modules/module.py", "Module._call_impl"), 1.9, 150)
+    made = run(phases, step_ms=6.5, inside={"forward": [layers, modules]}, loaders=batches)
+    assert "small-batch" in found(made)
 
 
 def test_time_of_an_import_in_the_first_step_counts_for_nothing():

@@ -21,7 +21,8 @@ from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.findings import closing_lines
 from fastprof.tables.layout import table_lines, whole_sentences, width_of, wrapped
-from unit.findings_runs import run
+from fastprof.tables.report import steps_brief
+from unit.findings_runs import HEALTHY, run
 from unit.gpu_runs import gpu_training_run
 from unit.snapshots import MS, Builder, Node, c, py, tree
 from unit.test_outliers import SLOW_READ, kept
@@ -342,6 +343,16 @@ def test_a_large_part_of_the_steps_that_is_no_finding_is_on_the_screen() -> None
     assert "Unusual: The training thread waits for a CPU for 50.0 % of the step." in text
     assert "Fix: Stop the other programs on this machine" in text
     assert "Unusual" not in build_report(run()).to_text()
+
+
+def test_the_rows_of_a_step_add_up_though_small_ones_share_one() -> None:
+    phases = {**HEALTHY, "metrics": 0.4, "sampling": 0.4, "scheduler": 0.01}
+    report = build_report(run(phases))
+    table = steps_brief(report, 20)
+    assert table.rows[-1] == ("3 others", "0.810", "0.81")
+    assert sum(float(row[1]) for row in table.rows) == pytest.approx(100, abs=0.1)
+    tiny = steps_brief(build_report(run({**HEALTHY, "scheduler": 0.01})), 20)
+    assert not any("other" in row[0] for row in tiny.rows)
 
 
 def test_the_verdict_is_repeated_only_if_it_is_a_finding() -> None:

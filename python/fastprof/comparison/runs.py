@@ -142,7 +142,8 @@ class Run:
         """Upper limit of the part of the steps' time that other programs took, or None.
 
         Based on involuntary context switches, each of which costs up to a time slice, and limited
-        to the time in which the thread was not on the CPU.  The program's other threads and its
+        to the time in which the thread waited for a CPU, or if that is unknown, was not on one: a
+        program that waits for its disk is switched off the CPU, too.  The program's other threads and its
         workers compete for the CPU as well: their part is left out, by the CPU time that the
         program used and that it left to others.
         """
@@ -153,6 +154,9 @@ class Run:
         lost = sum(series.switches) * _SLICE_MS
         if series.cpu_ns:
             lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
+        for row in self.report.steps.split:
+            if row.name == "cpu_wait" and row.share is not None:
+                lost = min(lost, row.share * wall)
         others = self._others
         return None if others is None else lost / wall * others
 

@@ -92,6 +92,7 @@ _SAVES = _either(
 _LOGS = _either(
     _section(LOGGING),
     _python(r"logging/__init__\.py$", r"Logger\._log|Logger\.handle|_log"),
+    _python(r"json/__init__\.py$", "dump"),  # encodes and writes piece by piece
     _python(r"tensorboard", r"(?:.*\.)?(?:add_\w+|flush)"),
     _python(r"lightning/(?:pytorch/)?core/module\.py$", r"(?:LightningModule\.)?log(?:_dict)?"),
     _python(r"(?:wandb|mlflow|comet_ml|trackio)/", r"(?:.*\.)?(?:log|log_metrics?|log_artifact)"),

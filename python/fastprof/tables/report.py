@@ -32,6 +32,8 @@ from fastprof.tables.steps import split_table
 FUNCTION_ROWS = 25
 #: A section with a smaller share, which rounds to 0 %, has no row on one screen.
 _NOTHING = 0.005
+#: So have all sections without a row together, below this share.
+_UNSEEN = 0.001
 #: The name of a thread of which only the number is known.
 _NUMBERED = re.compile(r"thread \d+")
 
@@ -140,8 +142,7 @@ def steps_table(report: Report) -> Table:
 def steps_brief(report: Report, limit: int) -> Table:
     """Return the sections of a step in few columns; without steps, the run's sections.
 
-    Sections beyond ``limit``, those with least time, share one row; sections with almost no time
-    are left out.
+    Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up.
     """
     steps = report.steps
     if steps.wall_ns is not None:
@@ -153,9 +154,9 @@ def steps_brief(report: Report, limit: int) -> Table:
     some = [part for part in parts if part[2] >= _NOTHING] or parts
     largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
     rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
-    others = [part for part in some if part not in largest]
-    if others:
-        ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
+    others = [part for part in parts if part not in largest]
+    ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
+    if share >= _UNSEEN:
         rows.append((f"{plural(len(others), 'other')}", number(ms), percent(share)))
     return Table("", headers, tuple(rows))
 

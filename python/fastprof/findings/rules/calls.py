@@ -24,6 +24,8 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import number, plural
+from fastprof.report.origin import is_users
+from fastprof.snapshot import Key
 
 #: Tensor calls per step in the optimizer that a fused version avoids.
 _UNFUSED_CALLS = 40
@@ -139,7 +141,10 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
         part = 1 - min(calls, here.calls_within.get("logging", 0.0)) / calls
         called = [(ms * part, n * part) for ms, n in called]
         calls, own = calls * part, own * part
-    python = max(0.0, min(sum(ms for _, ms, _ in rows) - logged - own, calls * _AROUND_MS))
+    # A function that is called more often computes something itself, unless it is the library's.
+    beside = sum(ms for key, ms, n in rows if n > calls and _computes(key))
+    around = sum(ms for _, ms, _ in rows) - logged - own - beside
+    python = max(0.0, min(around, calls * _AROUND_MS))
     spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
     backward = facts.phase("backward") or 0.0
     ms = spread + min(spread / total * backward, spread)
@@ -168,6 +173,10 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
         ),
         group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
     )  # fmt: skip
+
+
+def _computes(key: Key) -> bool:
+    return is_users(key) or (key.kind != "python" and not GROUPS["tensor-calls"](key))
 
 
 def _each(ms: float, count: float) -> str:
