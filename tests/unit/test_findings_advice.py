@@ -903,7 +903,7 @@ def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
     made = run({"data": 5, "forward": 60}, inside={"data": [send], "": [log]})
     rule = found(made)["logging-share"]
     assert rule.saving_ms == pytest.approx(10)
-    assert "training thread (2 calls)" in text(rule)
+    assert "training thread (2 calls per step)" in text(rule)
     assert "_send" not in text(rule)
 
 

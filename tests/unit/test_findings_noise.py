@@ -89,6 +89,7 @@ def without_a_cpu(ms: float, *, used: float | None, cpus: object = 8, **fields: 
 
 def test_a_wait_for_a_cpu_is_found_where_the_program_itself_uses_all_cpus() -> None:
     rule = found(without_a_cpu(20, used=7))["cpu-contention"]
+    assert rule.evidence[0].startswith("This program uses 7")
     assert (rule.severity, rule.saving_ms) == ("critical", 20)
     assert "7 of 8 CPUs (87.5 %)" in " ".join(rule.evidence)
     assert not noted(without_a_cpu(20, used=7)).keys() & {"cpu-contention"}

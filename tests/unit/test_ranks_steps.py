@@ -557,7 +557,7 @@ def test_a_rank_without_a_file_is_not_called_healthy():
     assert made.verdict.startswith("No straggler among the 3 ranks with a file: ")
     assert any(note.startswith("Without a file: rank 3. Whether") for note in made.notes)
     alone = judged(job(2)[:1])
-    assert alone.verdict == "It is not known whether a rank is late."
+    assert alone.verdict == "There is one rank's file, and nothing to compare it with."
 
 
 def test_too_much_noise_is_not_called_healthy():

@@ -143,9 +143,9 @@ class Run:
 
         Based on involuntary context switches, each of which costs up to a time slice, and limited
         to the time in which the thread waited for a CPU, or if that is unknown, was not on one: a
-        program that waits for its disk is switched off the CPU, too.  The program's other threads and its
-        workers compete for the CPU as well: their part is left out, by the CPU time that the
-        program used and that it left to others.
+        program that waits for its disk is switched off the CPU, too.  The program's other threads
+        and its workers compete for the CPU as well: their part is left out, by the CPU time that
+        the program used and that it left to others.
         """
         series = self.report.snapshot.steps.series
         wall = sum(series.wall_ns) / 1e6

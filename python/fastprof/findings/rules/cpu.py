@@ -49,7 +49,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
         rule="cpu-contention",
         title="The training thread waits for a CPU for {share} of the step",
         evidence=(
-            _demand(used, cpus) or f"It waits for a CPU for {span_text(ms, facts)}.",
+            _demand(facts) or f"It waits for a CPU for {span_text(ms, facts)}.",
             _threads(facts),
             "" if own or used is None or cpus is None
             else f"{others} have the CPUs, or a container has used up its CPU limit.",
@@ -98,11 +98,14 @@ def _workers(facts: Facts) -> int:
     return max(rows, default=0)
 
 
-def _demand(used: float | None, cpus: float | None) -> str:
+def _demand(facts: Facts) -> str:
+    used, cpus = facts.cpus_used, facts.cpus
     if used is None or cpus is None:
         return ""
-    share = percent(min(1.0, used / cpus))
-    return f"This program and its workers use {counted(used)} of {plural(cpus, 'CPU')} ({share})."
+    use = f"{counted(used)} of {plural(cpus, 'CPU')} ({percent(min(1.0, used / cpus))})"
+    if any(row.workers and row.workers.workers for row in facts.report.loaders):
+        return f"This program and its workers use {use}."
+    return f"This program uses {use}."
 
 
 def _threads(facts: Facts) -> str:

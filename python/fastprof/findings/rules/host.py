@@ -42,7 +42,7 @@ def logging_share(facts: Facts) -> Draft | None:
         title="Logging takes {share} of the step",
         evidence=(
             (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
-            f"thread ({plural(use.calls, 'call')})."),
+            f"thread ({plural(use.calls, 'call')} per {facts.per})."),
             callers(facts, "logging"),
         ),
         group="logging", sections=LOGGING, on_host=True,

@@ -380,6 +380,8 @@ class RankReport:
             parts.append(self.straggler.text)
         elif self.seen_from_ms is None:
             rest = " in the other steps" if single else ""
+            if len(self.rows) == 1:
+                return "There is one rank's file, and nothing to compare it with."
             parts.append(f"It is not known whether a rank is late{rest}.")
         else:
             among = f" among the {len(self.rows)} ranks with a file" if self.missing else ""
