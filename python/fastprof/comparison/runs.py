@@ -12,6 +12,7 @@ from fastprof.lazy import Lazy
 from fastprof.names import file_name
 from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
+from fastprof.report.loaders import any_workers
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, steps_in
 from fastprof.report.step_costs import NO_SECTION
@@ -166,7 +167,7 @@ class Run:
         meta, series = self.report.meta, self.report.snapshot.steps.series
         used, cpus = meta.get("process_cpu_ns"), meta.get("cpus")
         duration = self.report.snapshot.duration_ns
-        workers = any(row.workers and row.workers.workers for row in self.report.loaders)
+        workers = any_workers(self.report.loaders)
         known = isinstance(used, int) and isinstance(cpus, int) and duration > 0 and series.cpu_ns
         if not known:
             return None if workers else 1.0

@@ -19,7 +19,7 @@ from fastprof.integrations._session.lightning import (
     is_overridden,
     loader_names,
     time_each,
-    time_only,
+    time_training,
 )
 from fastprof.integrations._session.patches import HasRun, Patches
 from fastprof.integrations._session.session import NO_SESSION, Session
@@ -301,12 +301,8 @@ class _ProfilerMethods(HasRun):
         session = self._session
         self._end_step()
         session.begin_step()
-        fetcher = self._trainer.fit_loop._data_fetcher
-        if not isinstance(fetcher.iterator, TimedIterator):
-            combined = self._trainer.fit_loop._combined_loader
-            name = "+".join(loader_names(self._names["train"], combined))
-            if not time_only(session, getattr(combined, "_iterator", None), name):
-                fetcher.iterator = session.profiler.loader(fetcher.iterator, name=name)
+        fit = self._trainer.fit_loop
+        time_training(session, fit._data_fetcher, fit._combined_loader, self._names["train"])
         # The iterator opens its own section, ``data``.
         session.open(action)
 

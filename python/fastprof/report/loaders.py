@@ -293,6 +293,11 @@ def _workers(count: int) -> str:
     return plural(count, "worker")
 
 
+def any_workers(rows: Sequence[LoaderRow]) -> bool:
+    """Return whether a loader has worker processes."""
+    return any(row.workers is not None and row.workers.workers > 0 for row in rows)
+
+
 def most_workers(cpus: float, *, waits: bool) -> int:
     """Return how many workers have a free CPU beside the training process.
 

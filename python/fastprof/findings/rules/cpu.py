@@ -7,7 +7,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
-from fastprof.report.loaders import BLOCKED_SHARE
+from fastprof.report.loaders import BLOCKED_SHARE, any_workers
 
 #: The program competes with itself if it uses this part of its available CPUs: only then fewer own
 #: threads help.
@@ -103,7 +103,7 @@ def _demand(facts: Facts) -> str:
     if used is None or cpus is None:
         return ""
     use = f"{counted(used)} of {plural(cpus, 'CPU')} ({percent(min(1.0, used / cpus))})"
-    if any(row.workers and row.workers.workers for row in facts.report.loaders):
+    if any_workers(facts.report.loaders):
         return f"This program and its workers use {use}."
     return f"This program uses {use}."
 

@@ -33,7 +33,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import counted, duration, number, plural
-from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, called
+from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, any_workers, called
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -386,7 +386,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
     """
     need_sample(facts)
     rows = [(row, w) for row in train_loaders(facts) if (w := row.workers) and w.ready_ms]
-    if not any(row.workers and row.workers.workers for row in facts.report.loaders):
+    if not any_workers(facts.report.loaders):
         raise Abstain("no loader with workers was watched")
     if not rows or not facts.steps:
         return None

@@ -62,11 +62,17 @@ def time_each(patches: Patches, session: Session, mode: Any, names: Sequence[str
     patches.attribute(mode, "_load_current_iterator", load)
 
 
-def time_only(session: Session, mode: Any, name: str) -> bool:
-    """Time the iterator of the only training loader, with its workers; False: there are several."""
-    iterators = getattr(mode, "iterators", None)
-    if not isinstance(iterators, list) or len(iterators) != 1:
-        return False
-    if not isinstance(iterators[0], TimedIterator):
-        iterators[0] = session.profiler.loader(iterators[0], name=name)
-    return True
+def time_training(session: Session, fetcher: Any, combined: Any, given: Sequence[str]) -> None:
+    """Time the training's batches; of a single loader its iterator, whose workers are known then.
+
+    Called before every fetch: an iterator that is already timed costs a few checks.
+    """
+    inner = getattr(getattr(combined, "_iterator", None), "iterators", None)
+    single: list[Any] = inner if isinstance(inner, list) and len(inner) == 1 else []
+    if any(isinstance(iterator, TimedIterator) for iterator in (fetcher.iterator, *single)):
+        return
+    name = "+".join(loader_names(given, combined))
+    if single:
+        single[0] = session.profiler.loader(single[0], name=name)
+    else:
+        fetcher.iterator = session.profiler.loader(fetcher.iterator, name=name)
