@@ -8,7 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastprof.render.plain import plain
+from fastprof.report import build_report
+from fastprof.report.rows import StepSection
 from fastprof.snapshot import Snapshot
+from fastprof.tables.findings import all_findings, findings_block, verdict_lines
 from unit.findings_runs import Key, Node, c_function, calls, found, loader, run
 from unit.snapshots import py
 
@@ -72,7 +76,7 @@ def test_the_line_whose_calls_take_the_time_is_named_with_its_ms(file: str) -> N
     assert "Lines.__getitem__ (data.py:3) takes 43.0 ms per step" in said
     assert "The calls in line 4, text = self.read(i), take 30.0 ms of it." in said
     fix = found(loaded(getitem(file), calls(c_function("x", "tensor"), 40, 64)))["data-loading"].fix
-    assert "Make Lines.__getitem__ (data.py:3) cheaper, line 10 first: compute" in " ".join(fix)
+    assert "Make Lines.__getitem__ (data.py:3) cheaper, line 10 first: store" in " ".join(fix)
 
 
 def test_calls_in_a_comprehension_are_those_of_its_line(file: str) -> None:
@@ -177,3 +181,20 @@ def test_a_line_of_the_loop_of_a_script_is_named(tmp_path: Path) -> None:
     made = replace(made, keys=keys, meta={**made.meta, "recorded_until_ns": time.time_ns()})
     said = " ".join(found(made)["unaccounted"].evidence)
     assert "The calls in line 7, kept.append(dist.log_prob(batch)), take 50.0 ms of it." in said
+
+
+@pytest.mark.parametrize("own", [0.1, 0.5])
+def test_savings_say_what_they_are_a_part_of_if_much_of_the_step_is_fastprof_s(own: float) -> None:
+    report = build_report(run({"data": 60, "forward": 40}, loaders=(loader(60),)))
+    assert report.examination.findings
+    rows = [replace(row, share=(row.share or 0.0) * (1.0 - own)) for row in report.steps.rows]
+    rows.append(StepSection("(fastprof)", None, 0, 100.0 * own, own))
+    report = replace(report, steps=replace(report.steps, rows=tuple(rows)))
+    said = "Savings are parts of a step with fastprof, which is 50.0 % of it: of a step without, "
+    for lines in (
+        verdict_lines(report, 200),
+        plain(findings_block(report)),
+        plain(all_findings(report)),
+    ):
+        told = said + "they are 2.0 times as large a part." in " ".join(lines)
+        assert told == (own == 0.5)

@@ -242,6 +242,10 @@ def test_launching_backward_for_a_moment_longer_is_no_finding() -> None:
 def test_threads_that_have_a_cpu_are_counted(threads: int, workers: int, fix: str) -> None:
     made = without_a_cpu(20, used=2, cpus=2, loaders=(loader(6, workers=workers, cpus=2),))
     made = replace(made, meta={**made.meta, "torch_threads": threads})
-    assert found(made)["cpu-contention"].fix[0].startswith(fix)
+    said = found(made)["cpu-contention"]
+    assert said.fix[0].startswith(fix)
+    # A reader who sees that the program uses all CPUs must learn why others are to be stopped.
+    because = "That is one thread per CPU: the waits are for other programs."
+    assert (because in said.evidence) == fix.startswith("Stop")
     job = replace(made, meta={**made.meta, "world_size": 2})
     assert found(job)["cpu-contention"].fix[0].startswith("Fewer threads")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
+from fastprof.render.watch import watch_lines
 from fastprof.report.ranks.live.between import BetweenNow
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.text import late_text
@@ -856,6 +857,49 @@ def test_a_rank_whose_window_lacks_the_column_of_the_verdict_has_no_own_work():
         job.judge.hear(2, job.value(2, **lacking), job.now)
         job.judge.look(job.now)
         job.judge.job_now(job.now)
+
+
+def test_a_rank_that_may_be_late_is_named_above_the_table_that_shows_it():
+    """Its first window is half healthy, so no single test is certain."""
+    job = Job(2, late=on(1, 9.0, first=70), noise=0.1)
+    while job.step < 140:
+        job.tick()
+    told = job.judge.job_now(job.now)
+    shown = max(row.late_ms for row in told.rows)
+    assert shown > 2.0
+    found = re.match(r"Rank 1 \(host n1\) may be late by (.*) ms per step; that", told.verdict)
+    known = re.match(r"Who is .* only a rank late by ([\d.]+) ms per step would", told.verdict)
+    assert found or (known and float(known[1]) > shown), told.verdict
+
+
+def test_too_few_steps_are_the_reason_that_nothing_is_known():
+    job = Job(2)
+    assert job.judge.job_now(job.now).verdict.endswith("late: no rank has steps.")
+    while job.step < 3 * job.size:
+        job.now += job.make_step()
+    job.publish()
+    told = job.judge.job_now(job.now).verdict
+    assert told.endswith("late: the ranks have too few steps in common.")
+
+
+def test_own_work_in_the_table_leaves_out_what_the_verdict_leaves_out():
+    job = Job(2, late=on(1, 15.0))
+    value = job.value
+
+    def of(rank, **more):
+        window = decode(value(rank, **more))
+        rows = {start: (*row[:3], 6000 * rank, *row[3:]) for start, row in window.blocks.items()}
+        return encode(replace(window, columns=(*COLUMNS, "cpu_wait"), blocks=rows))
+
+    job.value = of
+    while not job.said:
+        job.tick()
+    told = job.judge.job_now(job.now)
+    assert told.late.without_cpu_wait
+    (row,) = (row for row in told.rows if row.rank == 1)
+    assert row.late_ms == pytest.approx(told.late.late_ms, rel=0.1)
+    for lines in (brief_lines_live(told, 100), watch_lines(told, (), 100, 30)):
+        assert any(line.endswith("of steps, waits for a CPU not counted:") for line in lines)
 
 
 def hang(job, *, rank, seconds, silent=False):

@@ -193,6 +193,23 @@ def test_a_slow_second_half_is_told_from_its_first_step_on():
     assert "what is in no section takes 4" in made.straggler.text
 
 
+@pytest.mark.parametrize("first", [0, 10])
+def test_the_first_late_step_is_told_if_it_is_not_the_first_of_all(first):
+    late = judged(job(data=on(1, 4.0, first=first))).straggler
+    assert (late.rank, late.period) == (1, None)
+    if first:
+        since = first + 3  # the first measured step is step 3
+        assert abs(late.since - since) <= 2
+        assert late.text.endswith(f" It has been late since about step {late.since}.")
+    else:
+        assert late.since is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_does_not_look_like_a_later_begin(seed):
+    assert judged(job(data=on(1, 1.5), seed=seed)).straggler.since is None
+
+
 def test_ranks_that_are_late_in_turns_are_all_named():
     made = judged(job(data=lambda rank, step: 6.0 if step // 25 == rank else 0.0))
     assert [p.rank for p in made.periods] == [0, 1, 2, 3]

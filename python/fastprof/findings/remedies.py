@@ -160,14 +160,16 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
     elif name:
         line = None if hot is None else _line_of(facts, hot)
         first = "" if line is None or line.alone else f", line {line.number} first"
-        out.append(f"Make {name} cheaper{first}: compute once what stays the same, and store it.")
+        out.append(f"Make {name} cheaper{first}: {_CHEAPER}.")
     elif found.advised is None or not found.has_loader:
-        out.append("Do less per sample: compute once what stays the same, and store it.")
+        out.append(f"Do less per sample: {_CHEAPER}.")
         if found.have and hot is None:
             out.append("Run once without workers to see the functions and lines that take time.")
     return tuple(out)
 
 
+#: Both parts hold for random augmentations, too.
+_CHEAPER = "store what never changes, and compute the rest on whole arrays"
 #: torch calls it for an IterableDataset.
 _STREAM = "_IterableDatasetFetcher"
 _SPLIT = (
@@ -183,17 +185,13 @@ def _is_stream(facts: Facts) -> bool:
 def _workers(facts: Facts, count: int) -> str:
     gpu = facts.gpu is not None
     if facts.framework == "transformers":
-        pinned = ", dataloader_pin_memory=True (pin_memory)" if gpu else ""
+        pinned = ", dataloader_pin_memory=True" if gpu else ""
         return (
-            f"{_HF}(dataloader_num_workers={count} (num_workers), "
-            "dataloader_prefetch_factor=4 (prefetch_factor, default 2), "
-            f"dataloader_persistent_workers=True (persistent_workers){pinned})."
+            f"{_HF}(dataloader_num_workers={count}, dataloader_prefetch_factor=4, "
+            f"dataloader_persistent_workers=True{pinned})."
         )
     pinned = ", pin_memory=True" if gpu else ""
-    text = (
-        f"DataLoader(num_workers={count}, prefetch_factor=4 (default 2), "
-        f"persistent_workers=True{pinned})"
-    )
+    text = f"DataLoader(num_workers={count}, prefetch_factor=4, persistent_workers=True{pinned})"
     if facts.framework == "accelerate" and gpu:
         text += ", and DataLoaderConfiguration(non_blocking=True) for the copies"
     return f"{text}.{_SPLIT if _is_stream(facts) and count > 1 else ''}"

@@ -71,7 +71,8 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    return [*lines, *_table(rows, late, (), width, f", {_LIVE} of steps"), *state_lines(job, width)]
+    when = f", {_LIVE} of steps{'' if job.late is None else job.late.left_out}"
+    return [*lines, *_table(rows, late, (), width, when), *state_lines(job, width)]
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:

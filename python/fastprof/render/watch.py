@@ -45,7 +45,9 @@ def _table(job: JobNow, room: int, width: int) -> list[str]:
     spare = ("host", *map(short, names[::-1]))
     left = frozenset({1, len(headers) - 1})
     drawn = table_lines(without_unknown(Table("", headers, cells, left, spare)), width)
-    lines = ["ms per step, in the last 10 s of steps:", drawn[0], *drawn[2:]]
+    left_out = "" if job.late is None else job.late.left_out
+    head = f"ms per step, in the last 10 s of steps{left_out}:"
+    lines = [head, drawn[0], *drawn[2:]]
     more = len(rows) - len(shown)
     return [*lines, f"Not shown: {plural(more, 'rank')}, less late than these."] if more else lines
 

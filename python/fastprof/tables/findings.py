@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from fastprof.report.figures import plural
+from fastprof.report.figures import plural, with_percent
 from fastprof.report.findings import Examination, Finding, subject
 from fastprof.report.model import Report
+from fastprof.report.rows import OWN_COST
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import number, shortened
 from fastprof.tables.layout import whole_sentences, wrapped
@@ -18,6 +19,8 @@ _WHY, _FIX, _OTHER_FIX = 3, 3, 1
 _WIDEST = 400
 #: A note about this share of a step is also on the screen.
 _LARGE = 0.25
+#: From this part of a step on, fastprof's cost makes savings look smaller than they are.
+_OWN_PART = 0.2
 
 
 def verdict_lines(report: Report, width: int) -> list[str]:
@@ -41,7 +44,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - _ON_SCREEN
     lines += [f"   {more} more with --findings."] if more > 0 else []
-    for text in _uncertain(found):
+    for text in (*_of_what(report), *_uncertain(found)):
         lines += wrapped(text, width)
     return [*lines, *_unusual(found, width)]
 
@@ -98,13 +101,26 @@ def findings_block(report: Report) -> list[Block]:
     if found.notes:
         notes = "; ".join(f"{_line(f.title)} ({_line(f.threshold)})" for f in found.notes[:MOST])
         parts.append(Text(f"Unusual, not necessarily a problem: {notes}.", rest="  "))
+    if found.findings:
+        parts += map(Text, _of_what(report))
     return [_titled(found, parts)]
+
+
+def _of_what(report: Report) -> list[str]:
+    """Return what savings are a part of if fastprof's part of that is large."""
+    rows = report.steps.rows
+    own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
+    if not _OWN_PART <= own < 1.0:
+        return []
+    larger = f"{1.0 / (1.0 - own):.1f} times as large a part"
+    step = f"a step with fastprof, which is {with_percent(own)} of it"
+    return [f"Savings are parts of {step}: of a step without, they are {larger}."]
 
 
 def all_findings(report: Report) -> list[Block]:
     """Return every finding and note in full, then the unchecked rules and their reasons."""
     found = report.examination
-    blocks = [_titled(found, [])]
+    blocks = [_titled(found, [*map(Text, _of_what(report))] if found.findings else [])]
     for i, finding in enumerate((*found.findings, *found.notes), 1):
         value = (
             f"rule: {finding.rule}; value: {number(finding.value)} {_line(finding.unit)}; "

@@ -51,8 +51,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
         evidence=(
             _demand(facts) or f"It waits for a CPU for {span_text(ms, facts)}.",
             _threads(facts),
-            "" if own or used is None or cpus is None
-            else f"{others} have the CPUs, or a container has used up its CPU limit.",
+            _who(facts, own, others),
         ),
         fix=_fewer(facts, fix) if own else fix,
     )  # fmt: skip
@@ -62,6 +61,17 @@ def cpu_contention(facts: Facts) -> Draft | None:
     if own or facts.share(ms) > _MOST:
         return replace(draft, thins=facts.share(ms))
     return replace(draft, severity="note")
+
+
+def _who(facts: Facts, own: bool, others: str) -> str:
+    """Return who has the CPUs; '' if it is this program, or unknown."""
+    if facts.cpus_used is None or facts.cpus is None:
+        return ""
+    if not own:
+        return f"{others} have the CPUs, or a container has used up its CPU limit."
+    if _fewer(facts, _OTHERS) == _OTHERS:
+        return "That is one thread per CPU: the waits are for other programs."
+    return ""
 
 
 def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:

@@ -171,3 +171,23 @@ def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     for column in counted.values():
         own = [ms - part for ms, part in zip(own, column, strict=True)]
     return own
+
+
+def onset(own: Mapping[int, float], others: Sequence[Mapping[int, float]], late_ms: float) -> int:
+    """Return the step at which a delay began: the mean delay since then is the most certain.
+
+    Args:
+        own: the late rank's own work by step, in ms.
+        others: the same of the other ranks; not empty.
+        late_ms: the mean delay.
+    """
+    best, total, found = 0.0, 0.0, max(own)
+    for number in sorted(own, reverse=True):
+        there = [values[number] for values in others if number in values]
+        if not there:
+            continue
+        # CUSUM (Page, 1954): the sum is largest at the change between 0 and late_ms.
+        total += own[number] - median(there) - late_ms / 2
+        if total > best:
+            best, found = total, number
+    return found

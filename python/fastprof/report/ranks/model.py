@@ -185,8 +185,8 @@ class Straggler:
     waiting for other ranks.  ``waits`` is the longest time per step that each other rank waits
     for it; ``also`` lists ranks nearly as late.  ``period``: it is late in these steps only, and
     the times are of these steps.  ``late_steps`` is the share of steps in which it is late by
-    half of ``late_ms`` or more.  ``functions`` take longer on it than on the others, the most
-    first.
+    half of ``late_ms`` or more.  ``since``: it was not late before about this step; None: it was,
+    or that is unknown.  ``functions`` take longer on it than on the others, the most first.
     """
 
     rank: int
@@ -209,6 +209,7 @@ class Straggler:
     cpu_wait: tuple[float, float] | None = None
     #: Own work leaves out waiting for a CPU, which matters; sections and functions contain it.
     without_cpu_wait: bool = False
+    since: int | None = None
 
     @property
     def left_out(self) -> str:
@@ -257,6 +258,8 @@ class Straggler:
         )
         if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."
+        elif self.since is not None:
+            text += f" It has been late since about step {self.since}."
         if self.also:
             text += f" Late as well: {named(self.also)}."
         return text

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 from fastprof.report.figures import duration
 from fastprof.report.ranks.cause import (
     NOWHERE,
     function_excess,
     most_of,
+    onset,
     own_ms,
     section_of_step,
     sections_of,
@@ -35,6 +36,8 @@ _NOTEWORTHY = 0.1
 _DIFFERS = 0.1
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
+#: Fewest steps before a delay that show that it began later than the job.
+_HEALTHY = 10
 #: Number of kept hangs, the longest ones.
 _MOST_HANGS = 50
 
@@ -351,11 +354,31 @@ def straggler_of(
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
         without_cpu_wait=test.plain and noteworthy,
+        since=None if window is not None or since else _began(test.owns, latest, late_ms),
         # Functions are known for the whole run only, in which ranks that take turns are alike.
         functions=()
         if window is not None and any(late[i].windows for i in others)
         else function_excess(run, [runs[i] for i in others], worth(one)),
     )
+
+
+def _began(owns: Sequence[Series], latest: int, late_ms: float) -> int | None:
+    """Return the step since which a rank has been late; None: since the start."""
+    own, *others = (
+        dict(zip(of.numbers, of.ms, strict=True))
+        for of in (owns[latest], *owns[:latest], *owns[latest + 1 :])
+    )
+    began = onset(own, others, late_ms)
+    before = [
+        ms - median(there)
+        for number, ms in own.items()
+        if number < began and (there := [of[number] for of in others if number in of])
+    ]
+    if len(before) < _HEALTHY:
+        return None
+    # Noise alone can make a few steps of a late rank look healthy.
+    error = stdev(before) / math.sqrt(len(before))
+    return began if fmean(before) + 3.0 * error < late_ms / 2 else None
 
 
 def _cpu_wait(run: RankRun, first: int, last: int) -> float:

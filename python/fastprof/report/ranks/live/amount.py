@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, median_low
 
-from fastprof.report.ranks.cause import function_excess, own_ms, tells
+from fastprof.report.ranks.cause import function_excess, onset, own_ms, tells
 from fastprof.report.ranks.judge import LATE_SHARE
 from fastprof.report.ranks.live.window import RankDetail
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
@@ -58,15 +58,7 @@ def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
     ]
     if not rest:
         return here.numbers[0]
-    best, total, found = 0.0, 0.0, here.numbers[-1]
-    for number in reversed(here.numbers):
-        there = [values[number] for values in rest if number in values]
-        if not there:
-            continue
-        total += own[number] - median(there) - late.late_ms / 2
-        if total > best:
-            best, found = total, number
-    return found
+    return onset(own, rest, late.late_ms)
 
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:

@@ -179,14 +179,16 @@ class Judge(HeardRanks):
 
     def _late_now(self, now: float) -> tuple[Straggler | None, str]:
         """Judge the last window alone, including ranks that have ended."""
-        unknown = "It is not known whether a rank is late."
         ranks = [rank for rank, of in sorted(self._ranks.items()) if of.blocks]
         fresh = [rank for rank in ranks if now - self._ranks[rank].heard < SILENT_S]
         ranks = fresh if len(fresh) > 1 else ranks
         end = min((end_of(self._ranks[rank]) for rank in ranks), default=-1)
         found = self._compare(ranks, end) if len(ranks) > 1 else None
         if found is None:
-            return None, unknown
+            few = "the ranks have too few steps in common"
+            if len(ranks) < 2:
+                few = "only one rank has steps" if ranks else "no rank has steps"
+            return None, f"It is not known whether a rank is late: {few}."
         verdict = found.verdict
         work = self._between.text(found.runs)
         waits = f" {work}" if work else ""
@@ -204,8 +206,11 @@ class Judge(HeardRanks):
         if late is not None and late.rank in found.sure:
             began = since(self._history(found.runs), late, verdict.signal)
             return late, late_text(late, began, again=False)
-        if late is not None or verdict.seen_from_ms is None:
-            return None, unknown
+        if late is not None:
+            text = f"{late_rank(late)} may be late by {duration(late.late_ms)} per step"
+            return None, f"{text}; that can be chance.{waits}"
+        if verdict.seen_from_ms is None:
+            return None, f"{verdict.why_not}{waits}"
         seen = duration(verdict.seen_from_ms)
         return None, f"{nobody}: {seen} per step would have been seen.{waits}"
 

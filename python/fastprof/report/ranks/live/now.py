@@ -20,8 +20,9 @@ SILENT_S = 15.0
 class RankNow:
     """One rank; times are ms per step in its last window, None if unknown.
 
-    ``work_ms`` is its own work, also None if its window lacks the data for it.  ``late_ms``
-    is its own work minus the median of the others.  ``state`` is a remark such as
+    ``work_ms`` is its own work, also None if its window lacks the data for it; as in the verdict,
+    it may leave out waits for a CPU.  ``late_ms`` is its own work minus the median of the others.
+    ``state`` is a remark such as
     ``silent for 20.0 s``.
     """
 
@@ -71,8 +72,10 @@ def rows_now(
     signal = late.signal if late is not None else ""
     if runs and not signal:
         signal = waiting_signals(list(runs.values()))[0]
+    plain = late is not None and late.without_cpu_wait
+    plain = plain and all(run.steps and run.steps.cpu_wait is not None for run in runs.values())
     works = {
-        number: fmean(own_ms(run, run.steps, signal))
+        number: fmean(own_ms(run, run.steps, signal, plain=plain))
         for number, run in runs.items()
         if run.steps is not None and tells(run, signal)
     }
