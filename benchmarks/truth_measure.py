@@ -1,4 +1,4 @@
-"""Implements ``children.py truth``: shares of components, with and without profilers.
+"""Implements ``children.py truth`` and ``truth_steps``: true and recorded shares of components.
 
 Runs without a profiler, in turn with the profiled runs of the same process, measure a component's
 true time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cProfile
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,3 +146,54 @@ def measure(rounds: int, divisor: int) -> dict[str, Any]:
                 "sum_over_wall": sum(seconds.values()) / wall,
             }
     return data
+
+
+#: The program without a profiler runs so many times before and after its steps.
+_PLAIN = 40
+#: Tries to find the machine equally fast before, in and after the steps; the evenest counts.
+_TRIES = 3
+
+
+def measure_steps(steps: int, divisor: int) -> dict[str, Any]:
+    """Measure every program as the step of a training loop, which calibrates fastprof as it runs.
+
+    The result has the form of :func:`measure`.
+    """
+    harness.settle()
+    data: dict[str, Any] = {}
+    for title, sized in PROGRAMS.items():
+        parts = [(c, max(1, n // divisor)) for c, n in sized]
+        tries = [_steps(parts, steps) for _ in range(_TRIES)]
+        data[title] = min(tries, key=lambda found: float(found["uneven"]))
+    return data
+
+
+def _plain(parts: Parts) -> dict[str, float]:
+    """Return each component's median time without a profiler."""
+    rounds = [_unprofiled(parts) for _ in range(_PLAIN)]
+    # Without the first ones, in which the interpreter adapts to the change.
+    rounds = rounds[_PLAIN // 4 :]
+    return {name: statistics.median(of[name] for of in rounds) for name in rounds[0]}
+
+
+def _steps(parts: Parts, steps: int) -> dict[str, Any]:
+    before = _plain(parts)
+    stats, halves = fastprof_adapter.step_stats(lambda: _program(parts), steps)
+    after = _plain(parts)
+    true = {name: (before[name] + after[name]) / 2 for name in before}
+    calls = max(row[1] for label, row in stats.items() if label[2] == parts[0][0].__name__)
+    seconds = {name: of / calls for name, of in _component_seconds(stats, parts).items()}
+    true_shares, shares = _shares(true), _shares(seconds)
+    errors = [abs(shares.get(name, 0.0) - share) for name, share in true_shares.items()]
+    ratios = [after[name] / before[name] for name in before] + [halves[1] / halves[0]]
+    of_fastprof = {
+        "shares": shares,
+        "max_error_points": max(errors),
+        "sum_over_wall": sum(seconds.values()) / sum(true.values()),
+    }
+    return {
+        "wall_s": sum(true.values()),
+        "true_shares": true_shares,
+        "uneven": max(max(ratio, 1.0 / ratio) for ratio in ratios),
+        "profilers": {"fastprof": of_fastprof},
+    }

@@ -2,7 +2,8 @@
 
 A program calls each of its components once.  A profiler is accurate if each component's share, and
 the sum of all self times, are right.  Several processes measure, because fastprof calibrates itself
-once in each; first on the machine as it is, then while other processes keep every CPU busy.
+once in each; first on the machine as it is, then while other processes keep every CPU busy.  Last,
+each program is the step of a training loop, in which fastprof also measures its cost.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def _every_cpu_busy() -> Iterator[None]:
             process.wait()
 
 
-def _process(rounds: int, divisor: int) -> dict[str, Any]:
-    command = harness.child_command("truth", rounds, divisor)
+def _process(program: str, count: int, divisor: int) -> dict[str, Any]:
+    command = harness.child_command(program, count, divisor)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
+def _table(mode: str, runs: list[dict[str, Any]], what: str = "") -> Table:
     """Return the median and the worst process, per program and profiler."""
     profilers = list(next(iter(runs[0].values()))["profilers"])
     rows: list[tuple[Cell, ...]] = []
@@ -66,7 +67,7 @@ def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
     if fastprof_adapter.missing():
         remarks.append(f"fastprof: {fastprof_adapter.missing()}")
     return Table(
-        f"truth, {mode}: {len(runs)} processes",
+        f"truth, {what or mode}: {len(runs)} processes",
         ("program", *profilers),
         tuple(rows),
         tuple(remarks),
@@ -106,7 +107,11 @@ def run(options: Options) -> CaseResult:
     tables = []
     for mode in TARGET_POINTS:
         with _every_cpu_busy() if mode == "loaded" else contextlib.nullcontext():
-            runs = [_process(rounds, divisor) for _ in range(processes)]
+            runs = [_process("truth", rounds, divisor) for _ in range(processes)]
         data[mode] = runs
         tables += [_table(mode, runs), _components(mode, runs)]
+    steps = options.pick(260, 40)
+    runs = [_process("truth_steps", steps, divisor) for _ in range(processes)]
+    data["steps"] = runs
+    tables.append(_table("quiet", runs, f"as {steps} steps of a loop"))
     return CaseResult("truth", tuple(tables), data)

@@ -199,6 +199,15 @@ def test_s0_03_steps_with_functions_only(folder: Path) -> None:
     assert names(folder) == {STATS, RUN}
 
 
+@pytest.mark.parametrize("steps", [4, 40])
+def test_an_error_after_the_last_step_names_the_limit(folder: Path, steps: int) -> None:
+    with (folder / "plain.py").open("a") as file:
+        file.write("\nraise RuntimeError('no val_loss')\n")
+    result = fastprof_run("--steps", str(steps), "plain.py", cwd=folder).check(returncode=1)
+    told = f"after the {steps} steps of --steps (FASTPROF_STEPS) no loader delivered batches"
+    assert (told in " ".join(result.stderr.split())) == (steps == 4)
+
+
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [

@@ -92,10 +92,28 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             run = current.running()
             if isinstance(run, Run):
                 run.facts["ended_by"] = type(error).__name__
+                _explain_limit(error, run)
             raise
         finally:
             endings.stop()
     return 0
+
+
+def _explain_limit(error: Exception, run: Run) -> None:
+    """Add to an error that follows the limit on steps that loaders were empty by then.
+
+    A trainer that stops on a metric of its validation fails if the validation got no batch.
+    """
+    if run.max_steps is None or run.recorder.steps < run.max_steps:
+        return
+    note = (
+        f"fastprof: after the {run.max_steps} steps of --steps (FASTPROF_STEPS) no loader delivered"
+        " batches, not even to a validation. If that is why it failed, use more steps."
+    )
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        complain(note.partition(": ")[2])
 
 
 def prepare(args: Sequence[str], *, as_module: bool) -> Target:
