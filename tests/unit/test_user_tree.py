@@ -184,6 +184,7 @@ def test_the_sleep_of_another_thread_is_a_wait() -> None:
         (c("torch._C._VariableFunctionsClass._fused_adamw_"), "torch._fused_adamw_"),
         (c("torch._C._EngineBase.run_backward"), "torch.run_backward"),
         (c("_thread.lock.acquire"), "lock.acquire"),
+        (c("torch._ops.profiler."), "profiler operator"),
         (c("len"), "len"),
         (py("inner", 1, "a.py", "make.<locals>.Net.inner"), "Net.inner"),
         (py("_Private.inner", 1, "a.py", "_Private.inner"), "_Private.inner"),

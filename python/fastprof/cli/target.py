@@ -17,6 +17,7 @@ from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
 from fastprof.cli.parsing import USAGE_ERROR, Options
 from fastprof.errors import BusyError, FastprofError
+from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.run import Run
@@ -107,8 +108,8 @@ def _explain_limit(error: Exception, run: Run) -> None:
     if run.max_steps is None or run.recorder.steps < run.max_steps:
         return
     note = (
-        f"fastprof: after the {run.max_steps} steps of --steps (FASTPROF_STEPS) no loader delivered"
-        " batches, not even to a validation. If that is why it failed, use more steps."
+        f"fastprof: after {plural(run.max_steps, 'step')} (--steps, FASTPROF_STEPS) no loader "
+        "delivered batches, not even to a validation. If that is why it failed, use more steps."
     )
     if sys.version_info >= (3, 11):
         error.add_note(note)

@@ -83,6 +83,8 @@ def shown_name(key: Key) -> str:
             parts[-2] = file_name(key.file).removesuffix(".py")
         return ".".join(parts[-2:]).replace("<lambda>", "lambda")
     public = [part for part in parts[:-1] if part and not part.startswith("_")]
+    if public and not parts[-1]:  # torch.ops.profiler._record_function_enter_new has no name
+        return f"{public[-1]} operator"
     return ".".join([*public[-1:], parts[-1] or key.name])
 
 

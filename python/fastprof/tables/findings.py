@@ -112,9 +112,9 @@ def _of_what(report: Report) -> list[str]:
     own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
     if not _OWN_PART <= own < 1.0:
         return []
-    larger = f"{1.0 / (1.0 - own):.1f} times as large a part"
     step = f"a step with fastprof, which is {with_percent(own)} of it"
-    return [f"Savings are parts of {step}: of a step without, they are {larger}."]
+    larger = f"larger by a factor of {1.0 / (1.0 - own):.1f}"
+    return [f"Savings are parts of {step}; as parts of a step without it, they are {larger}."]
 
 
 def all_findings(report: Report) -> list[Block]:
