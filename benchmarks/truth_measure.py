@@ -52,13 +52,18 @@ def _cprofile(run: Callable[[], object]) -> Stats:
     return stats
 
 
-def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
-    """Return the cumulative time by component; components are disjoint subtrees."""
+def _rows(stats: Stats, parts: Parts) -> dict[str, Any]:
+    """Return the rows of components, which are disjoint subtrees."""
     codes = {
         (c.__code__.co_filename, c.__code__.co_firstlineno, c.__name__): c.__name__
         for c, _ in parts
     }
-    return {codes[label]: row[3] for label, row in stats.items() if label in codes}
+    return {codes[label]: row for label, row in stats.items() if label in codes}
+
+
+def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
+    """Return the cumulative time by component."""
+    return {name: row[3] for name, row in _rows(stats, parts).items()}
 
 
 def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -163,7 +168,9 @@ def measure_steps(steps: int, divisor: int) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for title, sized in PROGRAMS.items():
         parts = [(c, max(1, n // divisor)) for c, n in sized]
-        tries = [_steps(parts, steps) for _ in range(_TRIES)]
+        tries: list[dict[str, Any]] = []
+        for depth in range(_TRIES):
+            _at_depth(depth, lambda: tries.append(_steps(parts, steps)))  # noqa: B023
         data[title] = min(tries, key=lambda found: float(found["uneven"]))
     return data
 
@@ -181,8 +188,8 @@ def _steps(parts: Parts, steps: int) -> dict[str, Any]:
     stats, halves = fastprof_adapter.step_stats(lambda: _program(parts), steps)
     after = _plain(parts)
     true = {name: (before[name] + after[name]) / 2 for name in before}
-    calls = max(row[1] for label, row in stats.items() if label[2] == parts[0][0].__name__)
-    seconds = {name: of / calls for name, of in _component_seconds(stats, parts).items()}
+    # Per call: some steps ran without the function hook.
+    seconds = {name: row[3] / row[1] for name, row in _rows(stats, parts).items()}
     true_shares, shares = _shares(true), _shares(seconds)
     errors = [abs(shares.get(name, 0.0) - share) for name, share in true_shares.items()]
     ratios = [after[name] / before[name] for name in before] + [halves[1] / halves[0]]

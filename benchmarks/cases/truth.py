@@ -64,6 +64,11 @@ def _table(mode: str, runs: list[dict[str, Any]], what: str = "") -> Table:
         "/ sum of the components' times over the unprofiled one.",
         f"Target on 3.12 and later: worst error <= {TARGET_POINTS[mode]:g} points.",
     ]
+    uneven = max(
+        (of["uneven"] for run in runs for of in run.values() if "uneven" in of), default=0.0
+    )
+    if uneven:
+        remarks.append(f"The machine changed its speed by a factor of at most {uneven:.2f}.")
     if fastprof_adapter.missing():
         remarks.append(f"fastprof: {fastprof_adapter.missing()}")
     return Table(
@@ -110,8 +115,9 @@ def run(options: Options) -> CaseResult:
             runs = [_process("truth", rounds, divisor) for _ in range(processes)]
         data[mode] = runs
         tables += [_table(mode, runs), _components(mode, runs)]
-    steps = options.pick(260, 40)
-    runs = [_process("truth_steps", steps, divisor) for _ in range(processes)]
-    data["steps"] = runs
-    tables.append(_table("quiet", runs, f"as {steps} steps of a loop"))
+    data["steps"] = []
+    if not fastprof_adapter.missing():
+        steps = options.pick(260, 40)
+        data["steps"] = runs = [_process("truth_steps", steps, divisor) for _ in range(processes)]
+        tables += [_table("quiet", runs, f"as {steps} steps of a loop"), _components("steps", runs)]
     return CaseResult("truth", tuple(tables), data)

@@ -204,8 +204,16 @@ def test_an_error_after_the_last_step_names_the_limit(folder: Path, steps: int) 
     with (folder / "plain.py").open("a") as file:
         file.write("\nraise RuntimeError('no val_loss')\n")
     result = fastprof_run("--steps", str(steps), "plain.py", cwd=folder).check(returncode=1)
-    told = f"after {steps} steps (--steps, FASTPROF_STEPS) no loader delivered batches"
+    told = f"after {steps} steps (--steps, or max_steps) no loader delivered batches"
     assert (told in " ".join(result.stderr.split())) == (steps == 4)
+
+
+def test_an_error_after_steps_without_a_loader_is_not_blamed_on_the_limit(folder: Path) -> None:
+    (folder / "plain.py").write_text(
+        "import fastprof\nfor _ in range(9): fastprof.step()\nraise RuntimeError('x')\n"
+    )
+    result = fastprof_run("--steps", "4", "plain.py", cwd=folder).check(returncode=1)
+    assert "no loader" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -190,11 +190,13 @@ def test_savings_say_what_they_are_a_part_of_if_much_of_the_step_is_fastprof_s(o
     rows = [replace(row, share=(row.share or 0.0) * (1.0 - own)) for row in report.steps.rows]
     rows.append(StepSection("(fastprof)", None, 0, 100.0 * own, own))
     report = replace(report, steps=replace(report.steps, rows=tuple(rows)))
-    said = "Savings are parts of a step with fastprof, which is 50.0 % of it; as parts of a step "
+    said = (
+        "fastprof takes 50.0 % of a recorded step. Of a step without it, each saving is a larger "
+    )
     for lines in (
         verdict_lines(report, 200),
         plain(findings_block(report)),
         plain(all_findings(report)),
     ):
-        told = said + "without it, they are larger by a factor of 2.0." in " ".join(lines)
+        told = said + "part: the stated percentage times 2.0." in " ".join(lines)
         assert told == (own == 0.5)

@@ -16,10 +16,12 @@ from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines
 from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
+from fastprof.report.ranks.cause import onset
 from fastprof.report.ranks.judge import Series, groups_in_step, lateness
-from fastprof.report.ranks.model import FunctionExcess, RankRow
+from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
 from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
+from fastprof.report.ranks.verdict import Verdict, began
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -200,14 +202,35 @@ def test_the_first_late_step_is_told_if_it_is_not_the_first_of_all(first):
     if first:
         since = first + 3  # the first measured step is step 3
         assert abs(late.since - since) <= 2
-        assert late.text.endswith(f" It has been late since about step {late.since}.")
+        assert late.text.endswith(f" It was not late before about step {late.since}.")
     else:
         assert late.since is None
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_noise_does_not_look_like_a_later_begin(seed):
-    assert judged(job(data=on(1, 1.5), seed=seed)).straggler.since is None
+def verdict_of(lateness, late_ms):
+    """Return the verdict on a rank that is late by ``late_ms`` of 20 ms, and so in each step."""
+    late = Straggler(
+        1, None, 20.0, 20.0 - late_ms, late_ms, late_ms / 20, None, None, None, ((0, late_ms),), (),
+        late_steps=0.9,
+    )  # fmt: skip
+    series = Series(list(range(len(lateness))), lateness)
+    return Verdict(straggler=late, step_ms=20.0, lateness={1: series})
+
+
+def test_noise_does_not_look_like_a_later_begin():
+    noise, by_noise = random.Random(5), 0
+    for _ in range(200):
+        lateness = [noise.gauss(1.0, 2.0) for _ in range(200)]
+        by_noise += onset(dict(enumerate(lateness)), 1.0) >= 10
+        assert began(verdict_of(lateness, 1.0)) is None
+    assert by_noise > 20  # the largest change alone would be no evidence
+
+
+def test_a_rank_that_was_less_late_before_has_been_late_before():
+    # By 7 % of a step, then by 25 %.
+    assert began(verdict_of([1.5] * 18 + [5.0] * 182, 4.7)) is None
+    assert began(verdict_of([0.1] * 18 + [5.0] * 182, 4.6)) == 18
+    assert began(verdict_of([], 4.6)) is None
 
 
 def test_ranks_that_are_late_in_turns_are_all_named():

@@ -1,6 +1,7 @@
 """Finds, loads and sets up the profiled program like ``python`` itself."""
 
 import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -105,16 +106,17 @@ def _explain_limit(error: Exception, run: Run) -> None:
 
     A trainer that stops on a metric of its validation fails if the validation got no batch.
     """
-    if run.max_steps is None or run.recorder.steps < run.max_steps:
+    if run.max_steps is None or not run.limit_reached:
         return
     note = (
-        f"fastprof: after {plural(run.max_steps, 'step')} (--steps, FASTPROF_STEPS) no loader "
+        f"fastprof: after {plural(run.max_steps, 'step')} (--steps, or max_steps) no loader "
         "delivered batches, not even to a validation. If that is why it failed, use more steps."
     )
-    if sys.version_info >= (3, 11):
-        error.add_note(note)
-    else:
-        complain(note.partition(": ")[2])
+    with contextlib.suppress(Exception):  # an error that takes no note
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+        else:
+            complain(note.partition(": ")[2])
 
 
 def prepare(args: Sequence[str], *, as_module: bool) -> Target:

@@ -168,8 +168,8 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
     return tuple(out)
 
 
-#: Both parts hold for random augmentations, too.
-_CHEAPER = "store what never changes, and compute the rest on whole arrays"
+#: Holds for random augmentations, too.
+_CHEAPER = "store what never changes, and do the rest in fewer, larger calls"
 #: torch calls it for an IterableDataset.
 _STREAM = "_IterableDatasetFetcher"
 _SPLIT = (

@@ -71,8 +71,13 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    when = f", {_LIVE} of steps{'' if job.late is None else job.late.left_out}"
+    when = f", {_LIVE} of steps{left_out(job)}"
     return [*lines, *_table(rows, late, (), width, when), *state_lines(job, width)]
+
+
+def left_out(job: JobNow) -> str:
+    """Return what goes after the heading of a table if own work leaves out waits for a CPU."""
+    return "; own work without waits for a CPU" if job.own_without_waits else ""
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:

@@ -148,7 +148,11 @@ class Run:
         # Read by the iterators of loaders at every batch.
         #: Number of steps after which loaders deliver nothing; None: no limit.
         self.max_steps = steps_wanted() if options.max_steps is None else options.max_steps
-        self.next_batch = limited(self.recorder.next_batch, self._steps_made, self.max_steps)
+        #: A loader delivered nothing because of it.
+        self.limit_reached = False
+        self.next_batch = limited(
+            self.recorder.next_batch, self._steps_made, self.max_steps, self.reach_limit
+        )
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
@@ -608,6 +612,10 @@ class Run:
             action(*args)
         except Exception as error:  # nothing may reach the training code
             self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
+
+    def reach_limit(self) -> None:
+        """Remember that a loader delivered nothing because of :attr:`max_steps`."""
+        self.limit_reached = True
 
     def _steps_made(self) -> int:
         """Return the step count for the limit on steps; 0 outside the run: no limit."""

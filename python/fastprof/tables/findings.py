@@ -6,6 +6,7 @@ from fastprof.report.figures import plural, with_percent
 from fastprof.report.findings import Examination, Finding, subject
 from fastprof.report.model import Report
 from fastprof.report.rows import OWN_COST
+from fastprof.report.step_table import costs_are_limit
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import number, shortened
 from fastprof.tables.layout import whole_sentences, wrapped
@@ -110,11 +111,13 @@ def _of_what(report: Report) -> list[str]:
     """Return what savings are a part of if fastprof's part of that is large."""
     rows = report.steps.rows
     own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
-    if not _OWN_PART <= own < 1.0:
+    promised = any(finding.saving_share is not None for finding in report.examination.findings)
+    if not promised or not _OWN_PART <= own < 1.0:
         return []
-    step = f"a step with fastprof, which is {with_percent(own)} of it"
-    larger = f"larger by a factor of {1.0 / (1.0 - own):.1f}"
-    return [f"Savings are parts of {step}; as parts of a step without it, they are {larger}."]
+    part = f"{'at most ' if costs_are_limit(report.snapshot) else ''}{with_percent(own)}"
+    larger = f"the stated percentage times {1.0 / (1.0 - own):.1f}"
+    step = f"fastprof takes {part} of a recorded step."
+    return [f"{step} Of a step without it, each saving is a larger part: {larger}."]
 
 
 def all_findings(report: Report) -> list[Block]:

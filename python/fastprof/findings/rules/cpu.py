@@ -69,8 +69,16 @@ def _who(facts: Facts, own: bool, others: str) -> str:
         return ""
     if not own:
         return f"{others} have the CPUs, or a container has used up its CPU limit."
-    if _fewer(facts, _OTHERS) == _OTHERS:
-        return "That is one thread per CPU: the waits are for other programs."
+    threads = facts.report.meta.get("torch_threads")
+    if not isinstance(threads, int):
+        return ""
+    known = threads + _workers(facts)
+    # If it uses more CPUs, it has other threads, which may be what competes.
+    if facts.cpus_used <= known <= facts.cpus:
+        return (
+            "PyTorch and the loader's workers have no more threads than there are CPUs: other "
+            "programs use CPUs, too, or a container has used up its CPU limit."
+        )
     return ""
 
 

@@ -233,6 +233,7 @@ class Loaders:
         limit = getattr(self._run, "max_steps", None)
         if limit is not None and self._run.steps >= limit:
             self._phases.epoch_ends()
+            self._run.reach_limit()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
             return None

@@ -1,6 +1,7 @@
 """Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks.model`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -12,12 +13,13 @@ from fastprof.report.ranks.model import (
     RankReport,
     RankRow,
     SectionSpread,
+    Straggler,
     WorkBetweenSteps,
     named,
 )
 from fastprof.report.ranks.notes import rank_notes, steps_apart
 from fastprof.report.ranks.row import RankRun
-from fastprof.report.ranks.verdict import Verdict, by_steps
+from fastprof.report.ranks.verdict import Verdict, began, by_steps
 
 #: Fewest measured steps per rank for a verdict.
 MIN_STEPS = 5
@@ -61,7 +63,7 @@ def rank_report(
         signal=worst.signal,
         work_ms=tuple(works),
         imbalance=max(works) / fmean(works) - 1 if works and fmean(works) > 0 else None,
-        straggler=worst.straggler,
+        straggler=_with_its_begin(worst),
         functions=tuple(functions),
         notes=tuple(
             rank_notes(
@@ -83,6 +85,11 @@ def rank_report(
         heat=rank_heat({rank: s for v in verdicts for rank, s in v.lateness.items()}),
         between=between,
     )
+
+
+def _with_its_begin(verdict: Verdict) -> Straggler | None:
+    late = verdict.straggler
+    return None if late is None else replace(late, since=began(verdict))
 
 
 def _weight(verdict: Verdict) -> tuple[float, float]:

@@ -173,21 +173,18 @@ def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     return own
 
 
-def onset(own: Mapping[int, float], others: Sequence[Mapping[int, float]], late_ms: float) -> int:
-    """Return the step at which a delay began: the mean delay since then is the most certain.
+def onset(lateness: Mapping[int, float], late_ms: float) -> int:
+    """Return the step at which a delay began.
+
+    It is the largest CUSUM (Page, Biometrika 41, 1954) of a change from 0 to ``late_ms``.
 
     Args:
-        own: the late rank's own work by step, in ms.
-        others: the same of the other ranks; not empty.
+        lateness: ms by step; not empty.
         late_ms: the mean delay.
     """
-    best, total, found = 0.0, 0.0, max(own)
-    for number in sorted(own, reverse=True):
-        there = [values[number] for values in others if number in values]
-        if not there:
-            continue
-        # CUSUM (Page, 1954): the sum is largest at the change between 0 and late_ms.
-        total += own[number] - median(there) - late_ms / 2
+    best, total, found = 0.0, 0.0, max(lateness)
+    for number in sorted(lateness, reverse=True):
+        total += lateness[number] - late_ms / 2
         if total > best:
             best, found = total, number
     return found

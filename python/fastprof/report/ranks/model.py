@@ -259,7 +259,7 @@ class Straggler:
         if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."
         elif self.since is not None:
-            text += f" It has been late since about step {self.since}."
+            text += f" It was not late before about step {self.since}."
         if self.also:
             text += f" Late as well: {named(self.also)}."
         return text

@@ -17,8 +17,8 @@ from fastprof.report.ranks.cause import (
     section_of_step,
     sections_of,
 )
-from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
-from fastprof.report.ranks.model import HungRank, LatePeriod, LateStep, RankRow, Straggler
+from fastprof.report.ranks.judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, lateness
+from fastprof.report.ranks.model import SELDOM, HungRank, LatePeriod, LateStep, RankRow, Straggler
 from fastprof.report.ranks.row import RankRun
 
 #: Ranks that are late by at least this share of the latest rank's delay are named beside it.
@@ -354,7 +354,6 @@ def straggler_of(
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
         without_cpu_wait=test.plain and noteworthy,
-        since=None if window is not None or since else _began(test.owns, latest, late_ms),
         # Functions are known for the whole run only, in which ranks that take turns are alike.
         functions=()
         if window is not None and any(late[i].windows for i in others)
@@ -362,23 +361,24 @@ def straggler_of(
     )
 
 
-def _began(owns: Sequence[Series], latest: int, late_ms: float) -> int | None:
-    """Return the step since which a rank has been late; None: since the start."""
-    own, *others = (
-        dict(zip(of.numbers, of.ms, strict=True))
-        for of in (owns[latest], *owns[:latest], *owns[latest + 1 :])
-    )
-    began = onset(own, others, late_ms)
-    before = [
-        ms - median(there)
-        for number, ms in own.items()
-        if number < began and (there := [of[number] for of in others if number in of])
-    ]
+def began(verdict: Verdict) -> int | None:
+    """Return the step before which the late rank was not late; None: it was, or not known."""
+    late = verdict.straggler
+    if late is None or late.late_steps is None or late.late_steps < SELDOM:
+        return None
+    hung = {hang.step for hang in verdict.hangs if hang.rank == late.rank}
+    series = verdict.lateness[late.rank].without(hung)
+    lateness = dict(zip(series.numbers, series.ms, strict=True))
+    if not lateness:
+        return None
+    first = onset(lateness, late.late_ms)
+    before = [ms for number, ms in lateness.items() if number < first]
     if len(before) < _HEALTHY:
         return None
     # Noise alone can make a few steps of a late rank look healthy.
     error = stdev(before) / math.sqrt(len(before))
-    return began if fmean(before) + 3.0 * error < late_ms / 2 else None
+    enough = min(late.late_ms / 2, LATE_SHARE * verdict.step_ms)
+    return first if fmean(before) + 3.0 * error < enough else None
 
 
 def _cpu_wait(run: RankRun, first: int, last: int) -> float:

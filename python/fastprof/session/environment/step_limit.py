@@ -23,13 +23,18 @@ def limited(
     next_batch: Callable[[int, Iterator[Any], Any], Any],
     steps: Callable[[], int],
     max_steps: int | None,
+    reached: Callable[[], None],
 ) -> Callable[[int, Iterator[Any], Any], Any]:
-    """Return ``next_batch`` itself, or one that delivers nothing after ``max_steps`` steps."""
+    """Return ``next_batch`` itself, or one that delivers nothing after ``max_steps`` steps.
+
+    It calls ``reached`` when it delivers nothing.
+    """
     if max_steps is None:
         return next_batch
 
     def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
         if steps() >= max_steps:
+            reached()
             raise StopIteration
         return next_batch(tag, iterator, section)
 

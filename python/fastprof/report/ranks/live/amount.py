@@ -58,7 +58,12 @@ def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
     ]
     if not rest:
         return here.numbers[0]
-    return onset(own, rest, late.late_ms)
+    lateness = {
+        number: ms - median(there)
+        for number, ms in own.items()
+        if (there := [values[number] for values in rest if number in values])
+    }
+    return onset(lateness, late.late_ms) if lateness else here.numbers[-1]
 
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:

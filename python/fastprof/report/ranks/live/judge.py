@@ -21,7 +21,7 @@ from fastprof.report.ranks.live.hang import ASKED
 from fastprof.report.ranks.live.heard import HeardRanks
 from fastprof.report.ranks.live.now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks.live.stalls import Stalls, stalls_text
-from fastprof.report.ranks.live.text import late_rank, late_text, ordinal
+from fastprof.report.ranks.live.text import late_rank, late_text, may_be_late_text, ordinal
 from fastprof.report.ranks.live.window import RankDetail, Request, decode_detail
 from fastprof.report.ranks.model import LateStep, Straggler, named
 from fastprof.report.ranks.row import RankRun
@@ -164,9 +164,10 @@ class Judge(HeardRanks):
             also = {*first.also, *(other.straggler.rank for other in known[1:])}
             first = replace(first, also=tuple(sorted(also)))
             late: Straggler | None = first
+            seen: Straggler | None = first
             verdict = late_text(first, known[0].since, again=False)
         else:
-            late, verdict = self._late_now(now)
+            late, seen, verdict = self._late_now(now)
         hangs, moves = self._quiet(now, once=True).text(now)
         if hangs:
             # While no step ends, the last steps do not show who is late.
@@ -175,20 +176,24 @@ class Judge(HeardRanks):
         before = sorted({late.rank for late, *_ in self._episodes})
         if before:
             verdict += f" Late earlier: {named(before)}."
-        return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
+        left_out = seen is not None and seen.without_cpu_wait
+        rows = rows_now(self._ranks, late, seen, now)
+        return JobNow(self._world, rows, late, verdict, own_without_waits=left_out)
 
-    def _late_now(self, now: float) -> tuple[Straggler | None, str]:
-        """Judge the last window alone, including ranks that have ended."""
+    def _late_now(self, now: float) -> tuple[Straggler | None, Straggler | None, str]:
+        """Judge the last window alone, including ranks that have ended.
+
+        Returns:
+            the rank that is late; the rank that is or may be; the verdict.
+        """
         ranks = [rank for rank, of in sorted(self._ranks.items()) if of.blocks]
         fresh = [rank for rank in ranks if now - self._ranks[rank].heard < SILENT_S]
         ranks = fresh if len(fresh) > 1 else ranks
         end = min((end_of(self._ranks[rank]) for rank in ranks), default=-1)
         found = self._compare(ranks, end) if len(ranks) > 1 else None
         if found is None:
-            few = "the ranks have too few steps in common"
-            if len(ranks) < 2:
-                few = "only one rank has steps" if ranks else "no rank has steps"
-            return None, f"It is not known whether a rank is late: {few}."
+            few = "too few steps to compare, or ranks whose steps have different paces"
+            return None, None, f"It is not known whether a rank is late: {few}."
         verdict = found.verdict
         work = self._between.text(found.runs)
         waits = f" {work}" if work else ""
@@ -197,22 +202,24 @@ class Judge(HeardRanks):
         nobody = f"No rank is late{' in its steps' if work else ''}"
         if found.hangs:
             nobody = f"{stalls_text(found)} No rank is late in the other steps"
+        sure = next((rank for rank in found.late if rank in found.sure), None)
+        if sure is not None:
+            test = found.late[sure]
+            began = since(self._history(found.runs), test.straggler_of(sure), test.signal)
+            late = test.straggler_of(sure, began)
+            return late, late, late_text(late, began, again=False)
+        maybe = None if verdict is None else verdict.straggler
+        if maybe is not None:
+            return None, maybe, f"{may_be_late_text(maybe)}{waits}"
         blind = why_blind(found.runs)
-        if blind and (verdict is None or verdict.straggler is None):
-            return None, f"{blind}{waits}"
+        if blind:
+            return None, None, f"{blind}{waits}"
         if verdict is None:
-            return None, f"{nobody}.{waits}"
-        late = verdict.straggler
-        if late is not None and late.rank in found.sure:
-            began = since(self._history(found.runs), late, verdict.signal)
-            return late, late_text(late, began, again=False)
-        if late is not None:
-            text = f"{late_rank(late)} may be late by {duration(late.late_ms)} per step"
-            return None, f"{text}; that can be chance.{waits}"
+            return None, None, f"{nobody}.{waits}"
         if verdict.seen_from_ms is None:
-            return None, f"{verdict.why_not}{waits}"
+            return None, None, f"{verdict.why_not}{waits}"
         seen = duration(verdict.seen_from_ms)
-        return None, f"{nobody}: {seen} per step would have been seen.{waits}"
+        return None, None, f"{nobody}: {seen} per step would have been seen.{waits}"
 
     def _due(self, now: float) -> tuple[list[int], int]:
         """Return the ranks to compare, and the step before which to compare them; -1: no step."""

@@ -42,8 +42,9 @@ class RankNow:
 class JobNow:
     """The ranks of a job at one moment.
 
-    ``rows`` are the heard ranks, or those of ``heard`` ranks to name.  ``late`` is the rank that
-    the others wait for.  ``verdict`` says so, or that no rank is late, or that it is unknown.
+    ``rows`` are the heard ranks, or those of ``heard`` ranks to name; ``own_without_waits``: their
+    own work leaves out waits for a CPU.  ``late`` is the rank that the others wait for.
+    ``verdict`` says so, or that no rank is late, or that it is unknown.
     """
 
     world_size: int
@@ -52,6 +53,7 @@ class JobNow:
     verdict: str
     #: Number of heard ranks; None: the number of rows.
     heard: int | None = None
+    own_without_waits: bool = False
 
     @property
     def known(self) -> int:
@@ -60,24 +62,30 @@ class JobNow:
 
 
 def rows_now(
-    ranks: Mapping[int, HeardRank], late: Straggler | None, now: float
+    ranks: Mapping[int, HeardRank], late: Straggler | None, seen: Straggler | None, now: float
 ) -> tuple[RankNow, ...]:
-    """Return a row for each rank, each in its own last window."""
+    """Return a row for each rank, each in its own last window.
+
+    Args:
+        late: the rank that is late.
+        seen: the rank that is or may be; own work is what its verdict compared.
+    """
     runs = {}
     for number, rank in sorted(ranks.items()):
         starts = window_starts(rank, rank.size, end_of(rank))
         run = run_in_blocks(rank, rank.size, starts) if starts else None
         if run is not None and run.steps is not None:
             runs[number] = run
-    signal = late.signal if late is not None else ""
+    signal = seen.signal if seen is not None else ""
     if runs and not signal:
         signal = waiting_signals(list(runs.values()))[0]
-    plain = late is not None and late.without_cpu_wait
-    plain = plain and all(run.steps and run.steps.cpu_wait is not None for run in runs.values())
+    plain = seen is not None and seen.without_cpu_wait
     works = {
         number: fmean(own_ms(run, run.steps, signal, plain=plain))
         for number, run in runs.items()
-        if run.steps is not None and tells(run, signal)
+        if run.steps is not None
+        and tells(run, signal)
+        and not (plain and run.steps.cpu_wait is None)
     }
     found = []
     for number, rank in sorted(ranks.items()):

@@ -153,6 +153,15 @@ def late_text(late: Straggler, since: int, again: bool) -> str:
     return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
 
 
+def may_be_late_text(late: Straggler) -> str:
+    """Return who may be late; the test finds as much by chance once in 2,000 times."""
+    when = "" if late.period is None else f" in steps {late.period.first} to {late.period.last}"
+    return (
+        f"{late_rank(late)} may be late by {duration(late.late_ms)} per step{when}{late.left_out}; "
+        "it is not certain yet."
+    )
+
+
 def _where(late: Straggler) -> str:
     parts = []
     if late.signal == "cpu":
