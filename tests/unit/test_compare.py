@@ -189,7 +189,7 @@ def test_no_significant_change_is_an_answer_and_says_what_would_not_be_seen():
     assert not comparison.changed
     first = comparison.to_text().splitlines()[1]
     assert "no significant change" in first
-    assert "4 of 5 changes of " in first
+    assert " would be seen in 4 of 5 comparisons" in first
 
 
 def test_a_phase_is_the_same_section_by_either_name():

@@ -140,7 +140,7 @@ def sentence(effect: Effect, level: float) -> str:
     if effect.verdict in (SLOWER, FASTER):
         return f"{effect.verdict}, {moved} ({within}; p {p_text(effect.p_adjusted)})"
     small = "" if effect.detectable is None else (
-        f"; 4 of 5 changes of {with_percent(effect.detectable)} would be seen"
+        f"; a change of {with_percent(effect.detectable)} would be seen in 4 of 5 comparisons"
     )  # fmt: skip
     why = f": {effect.reason}" if effect.reason else ""
     return f"{effect.verdict}{why} ({moved}, {within}{small})"
