@@ -144,8 +144,6 @@ def main(argv: list[str]) -> int:
         result = section_uses(arguments[0], int(arguments[1]))
     elif program == "truth":
         result = truth_measure.measure(int(arguments[0]), int(arguments[1]))
-    elif program == "truth_steps":
-        result = truth_measure.measure_steps(int(arguments[0]), int(arguments[1]))
     else:
         result = {"sections": sections, "steps": steps, "contexts": contexts}[program](
             int(arguments[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -103,20 +102,6 @@ def stats(run: Callable[[], object]) -> tuple[dict[Any, Any], dict[Any, Any]]:
         profile.disable()
     snapshot = profile.snapshot()
     return stats_dict(snapshot), stats_dict(snapshot, correct_times=False)
-
-
-def step_stats(run: Callable[[], object], steps: int) -> tuple[dict[Any, Any], tuple[float, float]]:
-    """Return pstats rows of ``run`` as the step of a loop, and the medians of each half's steps."""
-    from fastprof.export.pstats_ import stats_dict
-
-    with stepping(0) as profiler:
-        for _ in range(steps):
-            run()
-            profiler.step()
-    lengths = profiler.report().steps.series.wall_ms
-    middle = len(lengths) // 2
-    halves = statistics.median(lengths[:middle]), statistics.median(lengths[middle:])
-    return stats_dict(profiler.snapshot()), halves
 
 
 def final_report(

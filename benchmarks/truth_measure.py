@@ -1,4 +1,4 @@
-"""Implements ``children.py truth`` and ``truth_steps``: true and recorded shares of components.
+"""Implements ``children.py truth``: shares of components, with and without profilers.
 
 Runs without a profiler, in turn with the profiled runs of the same process, measure a component's
 true time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import cProfile
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,18 +51,13 @@ def _cprofile(run: Callable[[], object]) -> Stats:
     return stats
 
 
-def _rows(stats: Stats, parts: Parts) -> dict[str, Any]:
-    """Return the rows of components, which are disjoint subtrees."""
+def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
+    """Return the cumulative time by component; components are disjoint subtrees."""
     codes = {
         (c.__code__.co_filename, c.__code__.co_firstlineno, c.__name__): c.__name__
         for c, _ in parts
     }
-    return {codes[label]: row for label, row in stats.items() if label in codes}
-
-
-def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
-    """Return the cumulative time by component."""
-    return {name: row[3] for name, row in _rows(stats, parts).items()}
+    return {codes[label]: row[3] for label, row in stats.items() if label in codes}
 
 
 def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -151,56 +145,3 @@ def measure(rounds: int, divisor: int) -> dict[str, Any]:
                 "sum_over_wall": sum(seconds.values()) / wall,
             }
     return data
-
-
-#: The program without a profiler runs so many times before and after its steps.
-_PLAIN = 40
-#: Tries to find the machine equally fast before, in and after the steps; the evenest counts.
-_TRIES = 3
-
-
-def measure_steps(steps: int, divisor: int) -> dict[str, Any]:
-    """Measure every program as the step of a training loop, which calibrates fastprof as it runs.
-
-    The result has the form of :func:`measure`.
-    """
-    harness.settle()
-    data: dict[str, Any] = {}
-    for title, sized in PROGRAMS.items():
-        parts = [(c, max(1, n // divisor)) for c, n in sized]
-        tries: list[dict[str, Any]] = []
-        for depth in range(_TRIES):
-            _at_depth(depth, lambda: tries.append(_steps(parts, steps)))  # noqa: B023
-        data[title] = min(tries, key=lambda found: float(found["uneven"]))
-    return data
-
-
-def _plain(parts: Parts) -> dict[str, float]:
-    """Return each component's median time without a profiler."""
-    rounds = [_unprofiled(parts) for _ in range(_PLAIN)]
-    # Without the first ones, in which the interpreter adapts to the change.
-    rounds = rounds[_PLAIN // 4 :]
-    return {name: statistics.median(of[name] for of in rounds) for name in rounds[0]}
-
-
-def _steps(parts: Parts, steps: int) -> dict[str, Any]:
-    before = _plain(parts)
-    stats, halves = fastprof_adapter.step_stats(lambda: _program(parts), steps)
-    after = _plain(parts)
-    true = {name: (before[name] + after[name]) / 2 for name in before}
-    # Per call: some steps ran without the function hook.
-    seconds = {name: row[3] / row[1] for name, row in _rows(stats, parts).items()}
-    true_shares, shares = _shares(true), _shares(seconds)
-    errors = [abs(shares.get(name, 0.0) - share) for name, share in true_shares.items()]
-    ratios = [after[name] / before[name] for name in before] + [halves[1] / halves[0]]
-    of_fastprof = {
-        "shares": shares,
-        "max_error_points": max(errors),
-        "sum_over_wall": sum(seconds.values()) / sum(true.values()),
-    }
-    return {
-        "wall_s": sum(true.values()),
-        "true_shares": true_shares,
-        "uneven": max(max(ratio, 1.0 / ratio) for ratio in ratios),
-        "profilers": {"fastprof": of_fastprof},
-    }

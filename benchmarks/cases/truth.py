@@ -2,8 +2,7 @@
 
 A program calls each of its components once.  A profiler is accurate if each component's share, and
 the sum of all self times, are right.  Several processes measure, because fastprof calibrates itself
-once in each; first on the machine as it is, then while other processes keep every CPU busy.  Last,
-each program is the step of a training loop, in which fastprof also measures its cost.
+once in each; first on the machine as it is, then while other processes keep every CPU busy.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ def _every_cpu_busy() -> Iterator[None]:
             process.wait()
 
 
-def _process(program: str, count: int, divisor: int) -> dict[str, Any]:
-    command = harness.child_command(program, count, divisor)
+def _process(rounds: int, divisor: int) -> dict[str, Any]:
+    command = harness.child_command("truth", rounds, divisor)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def _table(mode: str, runs: list[dict[str, Any]], what: str = "") -> Table:
+def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
     """Return the median and the worst process, per program and profiler."""
     profilers = list(next(iter(runs[0].values()))["profilers"])
     rows: list[tuple[Cell, ...]] = []
@@ -64,15 +63,10 @@ def _table(mode: str, runs: list[dict[str, Any]], what: str = "") -> Table:
         "/ sum of the components' times over the unprofiled one.",
         f"Target on 3.12 and later: worst error <= {TARGET_POINTS[mode]:g} points.",
     ]
-    uneven = max(
-        (of["uneven"] for run in runs for of in run.values() if "uneven" in of), default=0.0
-    )
-    if uneven:
-        remarks.append(f"The machine changed its speed by a factor of at most {uneven:.2f}.")
     if fastprof_adapter.missing():
         remarks.append(f"fastprof: {fastprof_adapter.missing()}")
     return Table(
-        f"truth, {what or mode}: {len(runs)} processes",
+        f"truth, {mode}: {len(runs)} processes",
         ("program", *profilers),
         tuple(rows),
         tuple(remarks),
@@ -112,12 +106,7 @@ def run(options: Options) -> CaseResult:
     tables = []
     for mode in TARGET_POINTS:
         with _every_cpu_busy() if mode == "loaded" else contextlib.nullcontext():
-            runs = [_process("truth", rounds, divisor) for _ in range(processes)]
+            runs = [_process(rounds, divisor) for _ in range(processes)]
         data[mode] = runs
         tables += [_table(mode, runs), _components(mode, runs)]
-    data["steps"] = []
-    if not fastprof_adapter.missing():
-        steps = options.pick(260, 40)
-        data["steps"] = runs = [_process("truth_steps", steps, divisor) for _ in range(processes)]
-        tables += [_table("quiet", runs, f"as {steps} steps of a loop"), _components("steps", runs)]
     return CaseResult("truth", tuple(tables), data)
