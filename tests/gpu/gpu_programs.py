@@ -17,8 +17,9 @@ from typing import Any
 import fakegpu
 from fastprof._core import Recorder
 
+_TIME_SCALE = float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
 #: How long the end of a recording waits for its last records; sanitizers decode them slowly.
-STOP_S = 2.0 * float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
+STOP_S = 2.0 * _TIME_SCALE
 
 CUPTI, DRIVER = os.environ.get("FASTPROF_CUPTI", ""), os.environ.get("FASTPROF_CUDA_DRIVER", "")
 OWN, INHERITED, CAPTURED, OTHER, UNKNOWN = range(5)
@@ -260,7 +261,7 @@ def in_thread(function: Callable[[], object], threads: int = 1) -> None:
 
 def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait for other threads to make the condition true."""
-    limit = time.monotonic() + seconds * float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
+    limit = time.monotonic() + seconds * _TIME_SCALE
     while not condition():
         if time.monotonic() > limit:
             sys.exit("it did not come true")

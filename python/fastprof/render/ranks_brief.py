@@ -23,6 +23,7 @@ _NOT_KNOWN = "It is not known whether a rank is late"
 _UNKNOWN = "Who is late is not known: "
 #: Live messages of ranks describe their last window.
 _LIVE = "in the last 10 s"
+_UNIT = "ms per step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,14 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
     late = [] if job.late is None else [job.late.rank, *job.late.also]
     head = f"{_head(job.known, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
-    when = f", {_LIVE} of steps{left_out(job)}"
-    return [*lines, *_table(rows, late, (), width, when), *state_lines(job, width)]
+    table = _table(rows, late, (), width, live_heading(job))
+    return [*lines, *table, *state_lines(job, width)]
 
 
-def left_out(job: JobNow) -> str:
-    """Return what goes after the heading of a table if own work leaves out waits for a CPU."""
-    return "; own work without waits for a CPU" if job.own_without_waits else ""
+def live_heading(job: JobNow) -> str:
+    """Return the heading of a table of the last window: the unit, and what own work leaves out."""
+    left_out = "; own work without waits for a CPU" if job.own_without_waits else ""
+    return f"{_UNIT}, {_LIVE} of steps{left_out}:"
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
@@ -113,7 +115,11 @@ def _head(known: int, world_size: int | None) -> str:
 
 
 def _table(
-    rows: Sequence[_Row], late: Sequence[int], once: Sequence[int], width: int, when: str = ""
+    rows: Sequence[_Row],
+    late: Sequence[int],
+    once: Sequence[int],
+    width: int,
+    heading: str = f"{_UNIT}:",
 ) -> list[str]:
     """Return the table; ``late`` ranks come first, then those of ``once``: of single steps."""
     named = dict.fromkeys([*late, *once])
@@ -139,7 +145,7 @@ def _table(
             frozenset({0}), table.spare,
         )  # fmt: skip
     drawn = table_lines(without_unknown(table), width)
-    return ["", f"ms per step{when}:", drawn[0], *drawn[2:]]
+    return ["", heading, drawn[0], *drawn[2:]]
 
 
 def _how(rank: int, late: Sequence[int], once: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
-from fastprof.render.ranks_brief import is_told, left_out, state_lines
+from fastprof.render.ranks_brief import is_told, live_heading, state_lines
 from fastprof.report.figures import plural
 from fastprof.report.ranks.live.now import JobNow, RankNow
 from fastprof.tables.cells import Table, number, short
@@ -45,7 +45,7 @@ def _table(job: JobNow, room: int, width: int) -> list[str]:
     spare = ("host", *map(short, names[::-1]))
     left = frozenset({1, len(headers) - 1})
     drawn = table_lines(without_unknown(Table("", headers, cells, left, spare)), width)
-    lines = [f"ms per step, in the last 10 s of steps{left_out(job)}:", drawn[0], *drawn[2:]]
+    lines = [live_heading(job), drawn[0], *drawn[2:]]
     more = len(rows) - len(shown)
     return [*lines, f"Not shown: {plural(more, 'rank')}, less late than these."] if more else lines
 

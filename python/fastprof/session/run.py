@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -150,9 +150,8 @@ class Run:
         self.max_steps = steps_wanted() if options.max_steps is None else options.max_steps
         #: A loader delivered nothing because of it.
         self.limit_reached = False
-        self.next_batch = limited(
-            self.recorder.next_batch, self._steps_made, self.max_steps, self.reach_limit
-        )
+        fetch: Callable[[int, Iterator[Any], Any], Any] = self.recorder.next_batch
+        self.next_batch = fetch if self.max_steps is None else limited(fetch, self.at_limit)
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
@@ -613,13 +612,15 @@ class Run:
         except Exception as error:  # nothing may reach the training code
             self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
 
-    def reach_limit(self) -> None:
-        """Remember that a loader delivered nothing because of :attr:`max_steps`."""
-        self.limit_reached = True
+    def at_limit(self) -> bool:
+        """Return whether loaders deliver nothing any more, because of :attr:`max_steps`.
 
-    def _steps_made(self) -> int:
-        """Return the step count for the limit on steps; 0 outside the run: no limit."""
-        return self.recorder.steps if self._state == _RUNNING else 0
+        Called before each batch; never true outside the run.
+        """
+        if self.max_steps is None or self._state != _RUNNING or self.steps < self.max_steps:
+            return False
+        self.limit_reached = True
+        return True
 
     def _rank(self) -> int:
         return self.identity.rank

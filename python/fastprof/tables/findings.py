@@ -102,13 +102,15 @@ def findings_block(report: Report) -> list[Block]:
     if found.notes:
         notes = "; ".join(f"{_line(f.title)} ({_line(f.threshold)})" for f in found.notes[:MOST])
         parts.append(Text(f"Unusual, not necessarily a problem: {notes}.", rest="  "))
-    if found.findings:
-        parts += map(Text, _of_what(report))
+    parts += map(Text, _of_what(report))
     return [_titled(found, parts)]
 
 
 def _of_what(report: Report) -> list[str]:
-    """Return what savings are a part of if fastprof's part of that is large."""
+    """Return what savings are a part of if fastprof's part of that is large.
+
+    Empty if no finding has a saving.
+    """
     rows = report.steps.rows
     own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
     promised = any(finding.saving_share is not None for finding in report.examination.findings)
@@ -123,7 +125,7 @@ def _of_what(report: Report) -> list[str]:
 def all_findings(report: Report) -> list[Block]:
     """Return every finding and note in full, then the unchecked rules and their reasons."""
     found = report.examination
-    blocks = [_titled(found, [*map(Text, _of_what(report))] if found.findings else [])]
+    blocks = [_titled(found, [*map(Text, _of_what(report))])]
     for i, finding in enumerate((*found.findings, *found.notes), 1):
         value = (
             f"rule: {finding.rule}; value: {number(finding.value)} {_line(finding.unit)}; "

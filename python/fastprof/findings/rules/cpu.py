@@ -69,8 +69,8 @@ def _who(facts: Facts, own: bool, others: str) -> str:
         return ""
     if not own:
         return f"{others} have the CPUs, or a container has used up its CPU limit."
-    threads = facts.report.meta.get("torch_threads")
-    if not isinstance(threads, int):
+    threads = _torch_threads(facts)
+    if threads is None:
         return ""
     known = threads + _workers(facts)
     # If it uses more CPUs, it has other threads, which may be what competes.
@@ -87,8 +87,8 @@ def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
 
     ``others``: what to do if all of them have one, and other programs must be what competes.
     """
-    threads = facts.report.meta.get("torch_threads")
-    if facts.cpus is None or not isinstance(threads, int) or facts.ranks > 1:
+    threads = _torch_threads(facts)
+    if facts.cpus is None or threads is None or facts.ranks > 1:
         return ()  # how many ranks share this machine is unknown
     cpus, workers = max(1, int(facts.cpus)), _workers(facts)
     free = max(1, cpus - workers)
@@ -110,6 +110,11 @@ def _wants_workers(facts: Facts) -> bool:
     return max(shares, default=0.0) > BLOCKED_SHARE
 
 
+def _torch_threads(facts: Facts) -> int | None:
+    threads = facts.report.meta.get("torch_threads")
+    return threads if isinstance(threads, int) else None
+
+
 def _workers(facts: Facts) -> int:
     """Return the workers that load while steps train: those of the largest training loader."""
     rows = [row.workers.workers for row in train_loaders(facts) if row.workers]
@@ -129,8 +134,8 @@ def _demand(facts: Facts) -> str:
 def _threads(facts: Facts) -> str:
     """Return the number of threads that compete for CPUs: torch's and the loaders' workers."""
     parts = []
-    threads = facts.report.meta.get("torch_threads")
-    if isinstance(threads, int):
+    threads = _torch_threads(facts)
+    if threads is not None:
         parts.append(f"PyTorch computes with {plural(threads, 'thread')}")
     workers = _workers(facts)
     if workers:

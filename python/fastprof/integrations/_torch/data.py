@@ -230,10 +230,8 @@ class Loaders:
         Raises:
             StopIteration: the run has reached its limit of steps.
         """
-        limit = getattr(self._run, "max_steps", None)
-        if limit is not None and self._run.steps >= limit:
+        if self._run.at_limit():
             self._phases.epoch_ends()
-            self._run.reach_limit()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
             return None

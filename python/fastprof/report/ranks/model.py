@@ -212,6 +212,11 @@ class Straggler:
     since: int | None = None
 
     @property
+    def during(self) -> str:
+        """What goes after "is late" if it is late in some steps only."""
+        return "" if self.period is None else f" in steps {self.period.first} to {self.period.last}"
+
+    @property
     def left_out(self) -> str:
         """What goes after the time of its own work if that leaves out waiting for a CPU."""
         return ", waits for a CPU not counted" if self.without_cpu_wait else ""
@@ -225,11 +230,8 @@ class Straggler:
     def text(self) -> str:
         """The verdict in one or two sentences, the rank first."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
-        when = ""
-        if self.period is not None:
-            when = f" in steps {self.period.first} to {self.period.last}"
         here, there = duration(self.work_ms), duration(self.others_ms)
-        text = f"Rank {self.rank}{host} is late{when}: "
+        text = f"Rank {self.rank}{host} is late{self.during}: "
         if self.signal == "cpu":
             text += (
                 f"its training thread uses a CPU for {here} per step, those of the others for "

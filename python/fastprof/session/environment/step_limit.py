@@ -20,21 +20,12 @@ def steps_wanted() -> int | None:
 
 
 def limited(
-    next_batch: Callable[[int, Iterator[Any], Any], Any],
-    steps: Callable[[], int],
-    max_steps: int | None,
-    reached: Callable[[], None],
+    next_batch: Callable[[int, Iterator[Any], Any], Any], at_limit: Callable[[], bool]
 ) -> Callable[[int, Iterator[Any], Any], Any]:
-    """Return ``next_batch`` itself, or one that delivers nothing after ``max_steps`` steps.
-
-    It calls ``reached`` when it delivers nothing.
-    """
-    if max_steps is None:
-        return next_batch
+    """Return a ``next_batch`` that delivers nothing while ``at_limit()``."""
 
     def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
-        if steps() >= max_steps:
-            reached()
+        if at_limit():
             raise StopIteration
         return next_batch(tag, iterator, section)
 

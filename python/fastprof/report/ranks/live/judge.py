@@ -204,9 +204,7 @@ class Judge(HeardRanks):
             nobody = f"{stalls_text(found)} No rank is late in the other steps"
         sure = next((rank for rank in found.late if rank in found.sure), None)
         if sure is not None:
-            test = found.late[sure]
-            began = since(self._history(found.runs), test.straggler_of(sure), test.signal)
-            late = test.straggler_of(sure, began)
+            late, began = self._since_its_begin(found, sure)
             return late, late, late_text(late, began, again=False)
         maybe = None if verdict is None else verdict.straggler
         if maybe is not None:
@@ -355,13 +353,18 @@ class Judge(HeardRanks):
             return
 
     def _open(self, known: _Late, found: Compared, live: Sequence[int], now: float) -> None:
-        late, verdict = known.straggler, found.late[known.straggler.rank]
-        known.since = since(self._history(found.runs), late, verdict.signal)
-        # Without the steps of the window before the delay began.
-        known.straggler = verdict.straggler_of(late.rank, known.since)
+        late = known.straggler
+        known.straggler, known.since = self._since_its_begin(found, late.rank)
         self.begun += 1
         self._lates[late.rank] = known
         self._ask(known, live, now)
+
+    def _since_its_begin(self, found: Compared, rank: int) -> tuple[Straggler, int]:
+        """Return a rank's delay without the steps before it began, and its first step."""
+        verdict = found.late[rank]
+        late = verdict.straggler_of(rank)
+        began = since(self._history(found.runs), late, verdict.signal)
+        return verdict.straggler_of(rank, began), began
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Return the same ranks with all their kept blocks."""

@@ -22,8 +22,7 @@ class RankNow:
 
     ``work_ms`` is its own work, also None if its window lacks the data for it; as in the verdict,
     it may leave out waits for a CPU.  ``late_ms`` is its own work minus the median of the others.
-    ``state`` is a remark such as
-    ``silent for 20.0 s``.
+    ``state`` is a remark such as ``silent for 20.0 s``.
     """
 
     rank: int

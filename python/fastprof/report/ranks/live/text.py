@@ -155,11 +155,8 @@ def late_text(late: Straggler, since: int, again: bool) -> str:
 
 def may_be_late_text(late: Straggler) -> str:
     """Return who may be late; the test finds as much by chance once in 2,000 times."""
-    when = "" if late.period is None else f" in steps {late.period.first} to {late.period.last}"
-    return (
-        f"{late_rank(late)} may be late by {duration(late.late_ms)} per step{when}{late.left_out}; "
-        "it is not certain yet."
-    )
+    text = f"{late_rank(late)} may be late by {duration(late.late_ms)} per step{late.during}"
+    return f"{text}{late.left_out}; it is not certain yet."
 
 
 def _where(late: Straggler) -> str:
