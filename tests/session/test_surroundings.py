@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -70,6 +71,18 @@ def test_facts_of_this_process_are_in_the_run(monkeypatch: pytest.MonkeyPatch):
     assert meta["command"] == "train.py --steps 5"
     assert meta["env OMP_NUM_THREADS"] == "3"
     assert "torch" not in sys.modules or meta["torch"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
+def test_ranks_that_share_the_cpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpus = os.cpu_count() or 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    assert "ranks_on_cpus" not in surroundings()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert surroundings()["ranks_on_cpus"] == 4
+    # Each rank has CPUs that no other rank has.
+    monkeypatch.setattr(os, "cpu_count", lambda: 4 * cpus)
+    assert "ranks_on_cpus" not in surroundings()
 
 
 @pytest.mark.parametrize(

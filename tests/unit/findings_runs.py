@@ -163,9 +163,11 @@ def gpu_layer(
         rows = [(builder.key(section(n)), round(ms * steps * MS)) for n, ms in waited.items()]
         if left > 1e-9:
             rows.append((-1, round(left * steps * MS)))
+        copied = h2d_ms + d2h_ms
+        fields = {"copy_ns": copied, "copy_alone_ns": copied, **of_timeline}
         span = timeline(
             round(busy * step_ms * steps * MS), *rows,
-            **{name: round(ms * steps * MS) for name, ms in of_timeline.items()},
+            **{name: round(ms * steps * MS) for name, ms in fields.items()},
         )  # fmt: skip
         ran = kernels
         if ran is None:

@@ -38,6 +38,7 @@ class Draft:
     rules in ``yields_to`` explains all of it.  Without ``promises``, it is unknown how much of
     ``ms`` the fix saves.  ``seen`` is the time behind the value if the fix saves only ``ms`` of it.
     ``beside``: the time lies before, between or after the steps, over which ``ms`` spreads it.
+    ``on_host``: the host's own work, which costs nothing while the GPU is busy.
     """
 
     value: float
@@ -61,6 +62,7 @@ class Draft:
     promises: bool = True
     seen: float | None = None
     beside: bool = False
+    on_host: bool = False
 
     def saving(self, ms: float, *, of: float) -> Draft:
         """Return the draft for a fix that saves only ``ms`` of the draft's time ``of``."""
@@ -90,8 +92,8 @@ def part_of(earlier: Draft, later: Draft, rule: str) -> float:
         return 0.0
     if rule in earlier.claims:
         return min(earlier.claims[rule], later.ms)
-    if later.everywhere:
-        return min(earlier.ms, later.ms)
+    if later.everywhere:  # in the steps
+        return 0.0 if earlier.beside else min(earlier.ms, later.ms)
     if earlier.thins:
         return earlier.thins * later.ms
     inside = sum(earlier.places.get(name, 0.0) for name in later.sections)
@@ -119,6 +121,12 @@ def need_sample(facts: Facts) -> None:
     """Abstain if steps were counted, but not enough."""
     if facts.report.steps.count:
         need_steps(facts)
+
+
+def need_observed(facts: Facts) -> None:
+    """Abstain if there may be a GPU that was not observed: the host may only wait for it."""
+    if facts.hidden_gpu:
+        raise Abstain("the GPU was not observed, so waiting for it cannot be told from the work")
 
 
 def need_functions(facts: Facts) -> None:
@@ -256,4 +264,5 @@ def share_draft(
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
         beside=beside,
+        on_host=on_host and not beside,
     )

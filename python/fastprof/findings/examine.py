@@ -6,7 +6,7 @@ between rules.
 
 from dataclasses import replace
 
-from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
+from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent, span_text
 from fastprof.findings.fixes import in_float16
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
 from fastprof.findings.rules import (
@@ -105,6 +105,7 @@ def examine(report: Report) -> Examination:
                     "step, and which part of the step waits is not known"
                 )
             rest, by = (None, ()) if draft is None else _reduced(rule, draft, fired)
+            rest = None if rest is None else _beside_gpu(facts, rest, fired)
             finding = None if rest is None else _finding(facts, rule, rest, by)
         except Abstain as reason:
             abstained.append((rule.id, str(reason)))
@@ -176,6 +177,26 @@ def _reduced(
         ),
         by,
     )
+
+
+def _beside_gpu(facts: Facts, draft: Draft, fired: list[tuple[Rule, Draft]]) -> Draft:
+    """Return the draft with at most the GPU's idle time that earlier findings do not save.
+
+    The GPU's own work remains, however many causes of its idle time are removed.
+    """
+    if facts.timeline is None or not draft.on_host or draft.ms is None:
+        return draft
+    earlier = [(r, one.ms) for r, one in fired if one.on_host and one.promises and one.ms]
+    left = max(0.0, facts.timeline.idle_ms - sum(ms for _, ms in earlier))
+    if not earlier or left >= draft.ms:
+        return draft
+    fixed = ", ".join(subject(r.id) for r, _ in earlier)
+    told = (
+        f"With what the fix of {fixed} saves, the GPU is idle for only {span_text(left, facts)}."
+        if facts.share(left) >= _LITTLE
+        else f"With what the fix of {fixed} saves, the GPU is never idle, and this costs nothing."
+    )
+    return replace(draft, ms=left, evidence=(*draft.evidence, told))
 
 
 def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:

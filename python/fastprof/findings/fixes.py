@@ -126,7 +126,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "AsyncCheckpointIO() writes in the background."),
         ),
         "transformers": (
-            f'{_HF}(save_strategy="steps", save_steps=500, save_total_limit=2).',
+            f'{_HF}(save_strategy="steps", save_steps=500).',
         ),
         "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
     },
@@ -212,6 +212,14 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "accelerate": (
             ("DistributedDataParallelKwargs(gradient_as_bucket_view=True, bucket_cap_mb=100 "
             "(default 25)), a faster interconnect."),
+        ),
+    },
+    "sharding-share": {
+        "torch": (
+            ("Do not shard the parameters if they fit into a GPU's memory; else shard within a "
+            "machine only (FSDP's HYBRID_SHARD), and wrap larger modules: fewer, larger "
+            "exchanges."),
+            "A faster interconnect.",
         ),
     },
     "gpu-throttled": {

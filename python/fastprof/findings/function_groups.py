@@ -89,8 +89,7 @@ _SAVES = _either(
     _python(r"", r"(?:.*\.)?(?:save_checkpoint|_save_checkpoint|save_pretrained)"),
     _python(r"torch/distributed/checkpoint/", "save|async_save"),
 )
-_LOGS = _either(
-    _section(LOGGING),
+_LOG_CALLS = _either(
     _python(r"logging/__init__\.py$", r"Logger\._log|Logger\.handle|_log"),
     _python(r"json/__init__\.py$", "dump"),  # encodes and writes piece by piece
     _python(r"tensorboard", r"(?:.*\.)?(?:add_\w+|flush)"),
@@ -103,6 +102,7 @@ _LOGS = _either(
     ),
     _python(r"", r"print"),
 )
+_LOGS = _either(_section(LOGGING), _LOG_CALLS)
 
 #: Groups that the rules measure; :func:`fastprof.findings.group_times.walk` gives their times.
 GROUPS: Mapping[str, Match] = {
@@ -157,6 +157,7 @@ GROUPS: Mapping[str, Match] = {
     ),
     "checkpoint": _SAVES,
     "logging": _LOGS,
+    "log-calls": _LOG_CALLS,
     "gc": _c(r"gc\.collect>"),
     "lock": _c(
         r"'(?:acquire|__enter__|acquire_lock)' of '_(?:thread|multiprocessing)\.\w*[lL]ock",
@@ -201,7 +202,9 @@ def sought(key: Key) -> bool:
 
 
 #: Writing a batch's descriptor, or a checkpoint, is not logging.
-NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint", "pipes")}
+NEVER_IN: Mapping[str, Sequence[str]] = dict.fromkeys(
+    ("logging", "log-calls"), ("data", "checkpoint", "pipes")
+)
 
 #: Groups for which the walk also records their contents.
 OPENED = ("data", "forward", "optimizer", "copies", "item")

@@ -454,11 +454,17 @@ class Facts:
 
     @Lazy
     def cpus(self) -> float | None:
-        """CPUs that the program may use; None: not recorded."""
+        """CPUs that the program may use, a rank's part if ranks share them; None: not recorded."""
         known = (self.report.meta.get(name) for name in ("cpus", "cpu_limit"))
         limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
         limits += [float(w.cpus) for row in self.report.loaders if (w := row.workers) and w.cpus]
-        return min(limits, default=None)
+        return min(limits) / self.ranks_on_cpus if limits else None
+
+    @property
+    def ranks_on_cpus(self) -> int:
+        """Ranks of the job that share this process's CPUs; 1 if none does, or it is unknown."""
+        told = self.report.meta.get("ranks_on_cpus")
+        return told if isinstance(told, int) and told > 1 else 1
 
     @Lazy
     def cpus_used(self) -> float | None:
@@ -492,6 +498,11 @@ class Facts:
         """Whether the machine is known to have no GPU."""
         gpu = self.report.gpu
         return gpu is not None and gpu.lacks_device
+
+    @property
+    def hidden_gpu(self) -> bool:
+        """Whether there may be a GPU that was not observed."""
+        return self.report.gpu is not None and self.gpu is None and not self.cpu_only
 
     @property
     def lacks_bfloat16(self) -> bool:

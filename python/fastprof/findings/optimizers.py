@@ -14,10 +14,14 @@ _MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "s
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """Classes of torch's optimizers that stepped, and their modes: fused, foreach, single."""
+    """Classes of torch's optimizers that stepped, and their modes: fused, foreach, single.
+
+    ``or_adamw``: the Adam among them may be an AdamW, because it was made before the recording.
+    """
 
     classes: tuple[str, ...]
     modes: frozenset[str]
+    or_adamw: bool = False
 
 
 def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
@@ -46,4 +50,5 @@ def optimizers(stepped: Iterable[Key], keys: Sequence[Key]) -> Optimizer:
         classes.add("AdamW")
         # An AdamW's __init__ calls Adam's, so __init__ alone proves no Adam.
         classes.discard("Adam")
-    return Optimizer(tuple(sorted(classes)), frozenset(modes))
+    unsure = "Adam" in classes and "Adam" not in known
+    return Optimizer(tuple(sorted(classes)), frozenset(modes), unsure)

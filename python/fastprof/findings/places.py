@@ -71,7 +71,7 @@ def outside(
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """``chosen``: per node, whether it is in a section, and in none of :data:`KNOWN` there.
+    """``chosen``: per node, whether it is in a section, and in no other of :data:`KNOWN` there.
 
     ``known`` is the part of the section's time (of 1) in those, ``torch`` torch's part of the rest.
     """
@@ -86,7 +86,7 @@ def inside(nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], name: st
     count = len(nodes)
     within, chosen, in_torch = [False] * count, [False] * count, [False] * count
     named = [key.kind == "section" and key.name == name for key in keys]
-    known = [key.kind == "section" and key.name in KNOWN for key in keys]
+    known = [key.kind == "section" and key.name in KNOWN - {name} for key in keys]
     torch = [GROUPS["tensor-calls"](key) or package_of(key) == "torch" for key in keys]
     whole = total = spent = 0.0
     for i in range(1, count):

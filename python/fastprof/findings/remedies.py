@@ -170,31 +170,39 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
 
 #: Holds for random augmentations, too.
 _CHEAPER = "store what never changes, and do the rest in fewer, larger calls"
-#: torch calls it for an IterableDataset.
-_STREAM = "_IterableDatasetFetcher"
-_SPLIT = (
-    " The dataset is a stream (IterableDataset): each worker must yield only its part of it "
-    "(torch.utils.data.get_worker_info()), or the program trains on each sample several times."
-)
+#: torch calls them for an IterableDataset: where it loads, and in the training process.
+_STREAM = ("_IterableDatasetFetcher", "_InfiniteConstantSampler.")
 
 
-def _is_stream(facts: Facts) -> bool:
-    return any(key.qualname.startswith(_STREAM) for key in facts.report.snapshot.keys)
+def _split(facts: Facts, count: int) -> str:
+    """Return the warning about several workers that read one stream; empty if none does."""
+    if count <= 1:
+        return ""
+    if any(key.qualname.startswith(_STREAM) for key in facts.report.snapshot.keys):
+        of = "The dataset is a stream (IterableDataset): each"
+    elif not facts.has_functions:
+        of = "If the dataset is a stream (IterableDataset), each"
+    else:
+        return ""
+    return (
+        f" {of} worker must yield only its part of it (torch.utils.data.get_worker_info()), or the "
+        "program trains on each sample several times."
+    )
 
 
 def _workers(facts: Facts, count: int) -> str:
-    gpu = facts.gpu is not None
+    gpu, split = facts.gpu is not None, _split(facts, count)
     if facts.framework == "transformers":
         pinned = ", dataloader_pin_memory=True" if gpu else ""
         return (
             f"{_HF}(dataloader_num_workers={count}, dataloader_prefetch_factor=4, "
-            f"dataloader_persistent_workers=True{pinned})."
+            f"dataloader_persistent_workers=True{pinned}).{split}"
         )
     pinned = ", pin_memory=True" if gpu else ""
     text = f"DataLoader(num_workers={count}, prefetch_factor=4, persistent_workers=True{pinned})"
     if facts.framework == "accelerate" and gpu:
         text += ", and DataLoaderConfiguration(non_blocking=True) for the copies"
-    return f"{text}.{_SPLIT if _is_stream(facts) and count > 1 else ''}"
+    return f"{text}.{split}"
 
 
 # ---- taking batches from workers ----
@@ -390,7 +398,10 @@ def _fused(framework: str, found: Optimizer) -> str:
     if framework == "transformers" and found.classes == ("AdamW",):
         return f'{_HF}(optim="adamw_torch_fused").'
     where_ = " in configure_optimizers()" if framework == "lightning" else ""
-    return f"{_names(found)}(..., fused=True){where_}: it updates all parameters in one call."
+    made = f"{_names(found)}(..., fused=True)"
+    if found.or_adamw:
+        made = "fused=True for the optimizer, torch.optim.Adam or AdamW"
+    return f"{made}{where_}: it updates all parameters in one call."
 
 
 def _names(found: Optimizer) -> str:
@@ -400,7 +411,13 @@ def _names(found: Optimizer) -> str:
 #: This fix comes last: it changes the training.
 STEP_LESS = {
     "torch": "Step less often: accumulate gradients over more micro-batches.",
-    "lightning": "Trainer(accumulate_grad_batches=...): step less often.",
+    "lightning": (
+        "Trainer(accumulate_grad_batches=...): step less often (with automatic optimization)."
+    ),
     "transformers": f"{_HF}(gradient_accumulation_steps=...): step less often.",
-    "accelerate": "Accelerator(gradient_accumulation_steps=...): step less often.",
+    # Alone, the argument only divides the loss.
+    "accelerate": (
+        "Accelerator(gradient_accumulation_steps=...) and `with accelerator.accumulate(model):` "
+        "around each batch: step less often."
+    ),
 }

@@ -62,10 +62,11 @@ def unaccounted(facts: Facts) -> Draft | None:
             "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
         ),
+        on_host=True,
         fix=(
             (_UNKNOWN if not facts.has_functions else
              'Put its parts into sections (profile_section("name")), to see which takes it.',)
-            if hot is None else _less_of(facts, hot)
+            if hot is None else less_of(facts, hot)
         ),
         sections=frozenset({UNACCOUNTED}),
     )  # fmt: skip
@@ -76,8 +77,9 @@ def unaccounted(facts: Facts) -> Draft | None:
     if facts.forward_outside is not None:
         fix = _in_a_section(hot.key, itself=facts.forward_outside.itself)
         return replace(draft, severity="note", promises=False, fix=(fix,))
-    # How much less often the loop could call it is unknown.
-    return replace(draft.saving(hot.share * theirs, of=ms), promises=not facts.is_loop(hot.key))
+    # How much less often the loop could call it is unknown, and a GPU keeps its own work.
+    promises = not facts.is_loop(hot.key) and not facts.hidden_gpu
+    return replace(draft.saving(hot.share * theirs, of=ms), promises=promises)
 
 
 def _in_a_section(key: Key, *, itself: bool) -> str:
@@ -184,8 +186,8 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
             stalled,
             "" if hot is None else parts_text(facts, hot, hot.share * row, " per step"),
         ),
-        fix=(_UNKNOWN,) if hot is None and not facts.has_functions else _less_of(facts, hot),
-        sections=frozenset({name}),
+        fix=(_UNKNOWN,) if hot is None and not facts.has_functions else less_of(facts, hot),
+        sections=frozenset({name}), on_host=True,
     )  # fmt: skip
     # How much less of it the training needs is unknown.
     return None if draft is None else replace(draft, promises=False)
@@ -199,7 +201,8 @@ def _mostly(facts: Facts, hot: Hot | None) -> str:
     return f", {hot.part} of it in {where(hot.key)}{between}"
 
 
-def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
+def less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
+    """Return the change if nothing is known about a section but its hottest function."""
     if hot is None:
         return ("Do the work of this section less often, or in parallel with the step.",)
     if not facts.is_loop(hot.key):

@@ -7,6 +7,7 @@ from fastprof.findings.draft import (
     Draft,
     callers,
     need_functions,
+    need_observed,
     need_steps,
     percent,
     share_draft,
@@ -55,11 +56,11 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     if not small or (small < _UNFUSED_CALLS and not passes):
         return None
     what = "kernels" if kernels and kernels > calls else "calls on tensors"
+    each = "" if "foreach" in facts.optimizer.modes else ", one parameter at a time"
     made = share_draft(
         facts, LIMITS["optimizer-share"], ms,
         rule="optimizer-unfused",
-        title=f"The optimizer makes {small:.0f} {what} per step, one parameter at a time: "
-        "{share} of the step",
+        title=f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step",
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
             f"{number(1e3 * ms / small)} us each."),
@@ -128,6 +129,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     has about as many calls, counts with at most as much as forward.  If torch.profiler counted the
     operations, each counts with at most 5 us, including those that C functions call.
     """
+    need_observed(facts)
     rows = facts.inside("forward")
     # A trainer's log() within it is not part of the network; another rule covers it.
     logged = facts.use("logging").shared.get("forward", 0.0)

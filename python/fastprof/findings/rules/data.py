@@ -120,6 +120,7 @@ def data_loading(facts: Facts) -> Draft | None:
         fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
         sections=DATA,
+        on_host=True,
     )  # fmt: skip
     if draft is None:
         return None
@@ -184,13 +185,17 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
     text = f"To keep up, you need {plural(found.needed, 'worker')}"
     if facts.cpus is None or (found.advised or 0) >= found.needed:
         return little or f"{text}."
-    cpus = plural(facts.cpus, "CPU")
+    cpus, who = plural(facts.cpus, "CPU"), "the program"
+    if facts.ranks_on_cpus > 1:
+        cpus, who = f"{cpus} per rank of this machine", "this rank"
     if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
-        return f"{text}, but the program already uses {number(facts.cpus_used)} of the {cpus}."
+        return f"{text}, but {who} already uses {number(facts.cpus_used)} of the {cpus}."
     if facts.waiting > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
     if little:
         return little
+    if facts.ranks_on_cpus > 1:
+        return f"{text}, but there is only {cpus}, and training needs one."
     return f"{text}, but the program may use only {cpus}, and training needs one."
 
 
@@ -414,6 +419,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
         places={name: found.span_ms for name in facts.rows if name in DATA},
         # That rule is about batches that were not ready.
         claims={"data-loading": 0.0},
+        on_host=True,
     )  # fmt: skip
     if draft is not None and not helps:
         return replace(draft, severity="note", grade=None)

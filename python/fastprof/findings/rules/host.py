@@ -9,13 +9,18 @@ from fastprof.findings.draft import (
     called_from,
     callers,
     need_steps,
+    percent,
+    sentences,
     share_draft,
     span_text,
     split_places,
     while_idle,
 )
 from fastprof.findings.function_groups import CHECKPOINT, LOGGING
-from fastprof.findings.measurements import Caller, Facts
+from fastprof.findings.hot_functions import Hot
+from fastprof.findings.measurements import Caller, Facts, where
+from fastprof.findings.remedies import parts_text
+from fastprof.findings.rules.beside import less_of
 from fastprof.findings.thresholds import LIMITS, MIN_TIMES
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, plural
@@ -36,7 +41,8 @@ def logging_share(facts: Facts) -> Draft | None:
     if times < MIN_TIMES and _OVERHEAD.grade(facts.share(ms - facts.worst_ms)) is None:
         # The disk was busy once: logging less often would not help.
         return None
-    return share_draft(
+    rare = 0 < use.calls < _RARE_LOGS
+    draft = share_draft(
         facts, _OVERHEAD, ms,
         rule="logging-share",
         title="Logging takes {share} of the step",
@@ -45,12 +51,46 @@ def logging_share(facts: Facts) -> Draft | None:
             f"thread ({plural(use.calls, 'call')} per {facts.per})."),
             callers(facts, "logging"),
         ),
+        fix=_LESS_LOGGING if rare else (),
         group="logging", sections=LOGGING, on_host=True,
     )  # fmt: skip
+    hot = _other_callback(facts, ms)
+    if draft is None or hot is None:
+        return draft if draft is None or not rare else replace(draft, promises=False)
+    share = percent(draft.value / 100)
+    return replace(
+        draft,
+        title=f"Callbacks take {share} of the step, {hot.part} of it in {where(hot.key)}",
+        evidence=sentences(parts_text(facts, hot, hot.share * ms, " per step"), draft.evidence[1]),
+        fix=less_of(facts, hot),
+        promises=False,  # how much less of it the training needs is unknown
+    )
 
+
+def _other_callback(facts: Facts, ms: float) -> Hot | None:
+    """Return the hottest function of callbacks that mostly do something else than log."""
+    logs = facts.use("log-calls").places.get(_CALLBACKS, 0.0)
+    if facts.rows.get(_CALLBACKS, 0.0) - logs <= ms / 2:
+        return None
+    return facts.hot_in_section(_CALLBACKS)[0]
+
+
+#: The section that integrations open around a trainer's callbacks.
+_CALLBACKS = "callbacks"
+#: With fewer calls per step, a program logs as rarely as the rule advises.
+_RARE_LOGS = 0.02
+_LESS_LOGGING = (
+    "Log less at a time, or write from another thread (logging.handlers.QueueHandler).",
+)
 
 #: Checkpoints among which one may be at the end, and one from the first epoch.
 _FEW_SAVES = 3
+#: From this many steps between two saves on, they are as rare as the rule advises.
+_RARE_SAVES = 200
+_LESS_SAVING = (
+    ("Save less often, or less: only what is needed to go on. torch.distributed.checkpoint"
+     ".async_save writes in the background, as does Lightning's AsyncCheckpointIO()."),
+)  # fmt: skip
 #: At least this many per step count as one in each: the last step may end without one.
 _EVERY_STEP = 0.9
 
@@ -80,7 +120,8 @@ def checkpoint_often(facts: Facts) -> Draft | None:
             f"{'' if (1 / calls).is_integer() else 'about '}every {1 / calls:.0f} steps"
         )  # fmt: skip
         each = f"{duration(ms / calls)} each"
-    return share_draft(
+    rare = 0 < calls * _RARE_SAVES <= 1
+    draft = share_draft(
         facts, _OVERHEAD, inside + beside,
         rule="checkpoint-often",
         title=f"Checkpoints are saved {often}: "
@@ -88,8 +129,10 @@ def checkpoint_often(facts: Facts) -> Draft | None:
         value=facts.share(ms),
         evidence=(f"Saved {often}, {each}.", stalled, callers(facts, "checkpoint")
                   or called_from(facts.over_run("checkpoint"), facts)),
+        fix=_LESS_SAVING if rare else (),
         group="checkpoint", sections=CHECKPOINT, beside=beside > ms / 2,
     )  # fmt: skip
+    return replace(draft, promises=False) if draft is not None and rare else draft
 
 
 def gc_pressure(facts: Facts) -> Draft | None:

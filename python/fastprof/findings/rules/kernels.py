@@ -25,6 +25,8 @@ from fastprof.report.model_gpu import KernelRow
 
 #: Kernels that fill the tensor cores with few blocks by design; their occupancy tells nothing.
 _BY_DESIGN = ("gemm", "convolution", "attention", "communication", "copy")
+#: The time of kernels explains nothing of the time in which the GPU is idle.
+_BUSY = {"gpu-utilization": 0.0}
 #: The others count only if they have this part of the kernels' time.
 _WORTH = 0.20
 
@@ -116,7 +118,7 @@ def small_kernels(facts: Facts) -> Draft | None:
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=sentences(f"Most time in: {names}." if names else ""),
         fix=fixes("small-kernels", facts.framework),
-        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}),
+        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}), claims=_BUSY,
     )  # fmt: skip
 
 
@@ -177,7 +179,8 @@ def _kernel_draft(
         evidence=sentences(f"Most lost in: {names}." if names else ""),
         fix=fixes(rule, facts.framework),
         ms=None if lost is None else _gpu_ms(facts, lost),
-        yields_to=frozenset({"small-batch"}),
+        # Both are the time of the same kernels.
+        yields_to=frozenset({"small-batch", "small-kernels"}), claims=_BUSY,
     )  # fmt: skip
 
 
@@ -229,7 +232,7 @@ def attention_unfused(facts: Facts) -> Draft | None:
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=("There is aten::bmm and softmax, but no attention kernel (flash, fmha, sdpa).",),
         fix=fixes("attention-unfused", facts.framework),
-        ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms),
+        ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms), claims=_BUSY,
         grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
     )  # fmt: skip
 
@@ -269,9 +272,13 @@ def all_reduce_share(facts: Facts) -> Draft | None:
         return None
     if facts.share(exposed) <= _HIDDEN:
         severity = "note"
+    others = _other_collectives(facts)
+    title = f"All-reduce takes {percent(ms / backward)} of backward"
+    if others:
+        title = f"Communication ({others}) takes {percent(ms / backward)} of the time of backward"
     return Draft(
         value=100 * ms / backward, unit="%",
-        title=f"All-reduce takes {percent(ms / backward)} of backward",
+        title=title,
         severity=severity,
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
@@ -279,9 +286,25 @@ def all_reduce_share(facts: Facts) -> Draft | None:
             (f"Communication takes {span_text(ms, facts)}, {what} {span_text(backward, facts)}; "
             f"computation hides {percent(1 - exposed / ms)} of it."),
         ),
-        fix=fixes("all-reduce-share", facts.framework),
+        fix=fixes("sharding-share" if others else "all-reduce-share", facts.framework),
         ms=exposed, group="communication", sections=COMMUNICATION,
     )  # fmt: skip
+
+
+#: Parts of the names of NCCL's kernels, and what exchanges more than gradients in a job.
+_OTHER_COLLECTIVES = {"AllGather": "all-gather", "ReduceScatter": "reduce-scatter"}
+
+
+def _other_collectives(facts: Facts) -> str:
+    """Return the collectives of sharded parameters if they take most of the communication."""
+    rows = [k for k in facts.report.kernels if k.kind == "communication"]
+    times = {
+        name: sum(k.total_ns for k in rows if part in k.name)
+        for part, name in _OTHER_COLLECTIVES.items()
+    }
+    if sum(times.values()) <= sum(k.total_ns for k in rows) / 2:
+        return ""
+    return ", ".join(name for name, ns in times.items() if ns)
 
 
 #: Communication costs nothing if the part that is not hidden is below this part of the step.

@@ -257,8 +257,10 @@ def optimizer_share(facts: Facts) -> Draft | None:
         fix=(*optimizer_fix(facts), STEP_LESS[facts.framework]),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
-    if draft is None or not classes:
-        return draft
+    if draft is None:
+        return None
+    if not classes:  # one of the program's or a library's
+        return replace(draft, promises=False)
     if not can_fuse(facts) or "SGD" in classes:
         # A part of it at most, and how much is unknown.
         return replace(draft, severity="note", promises=False)

@@ -7,6 +7,7 @@ from fastprof.findings.draft import (
     Draft,
     callers,
     need_functions,
+    need_observed,
     need_sample,
     share_draft,
     span_text,
@@ -37,7 +38,7 @@ def sync_item(facts: Facts) -> Draft | None:
     blocked = _blocked(facts)
     if blocked is not None or facts.timeline is not None:
         return blocked
-    _need_observed(facts)
+    need_observed(facts)
     use = facts.use("item")
     # torch's optimizers read their own state; these reads belong to the optimizer.
     theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
@@ -74,13 +75,6 @@ def _reader(facts: Facts) -> str:
     return f".{named[1]}()" if named and not named[1].startswith("_") else ".item()"
 
 
-def _need_observed(facts: Facts) -> None:
-    """Abstain if there may be a GPU that was not observed: the host may only wait for it."""
-    gpu = facts.report.gpu
-    if gpu is not None and facts.gpu is None and not facts.cpu_only:
-        raise Abstain("the GPU was not observed, so waiting for it cannot be told from reading")
-
-
 def _loop_ms(caller: Caller) -> float:
     return min(caller.own_ms, caller.calls * _LOOP_MS) if caller.calls >= _LOOP_CALLS else 0.0
 
@@ -95,6 +89,7 @@ def _blocked(facts: Facts) -> Draft | None:
     waited = min(waited, facts.span_ms)
     ms = min(waited, timeline.idle_ms)
     lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
+    reads = facts.use("item").ms  # the host may also wait elsewhere, as in synchronize()
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="sync-item",
@@ -105,6 +100,7 @@ def _blocked(facts: Facts) -> Draft | None:
             f"{span_text(timeline.idle_ms, facts)}."),
             " ".join(lines) or callers(facts, "item"),
         ),
+        group="item" if reads > waited / 2 else None, on_host=True,
     )  # fmt: skip
 
 
@@ -143,7 +139,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
         ),
         fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
               ".contiguous()."),) if alone else _ON_CPU if facts.cpu_only else (),
-        group="copies",
+        group="copies", on_host=True,
     )  # fmt: skip
 
 
@@ -170,20 +166,23 @@ def host_device_transfers(facts: Facts) -> Draft | None:
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is not None and gpu.use is not None and timeline is not None:
         ms = facts.copied * facts.span_ms
+        alone = min(ms, timeline.copy_alone_ms)
         return share_draft(
-            facts, LIMITS["transfer-share"], ms,
+            facts, LIMITS["transfer-share"], alone,
             rule="host-device-transfers",
             title="Copies between host and GPU take {share} of the time",
+            value=facts.share(ms),
             evidence=(
                 (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back in "
                 f"{plural(gpu.use.copies, 'copy')}, {span_text(ms, facts)}."),
+                "" if alone == ms else f"No kernel runs during {span_text(alone, facts)} of it.",
                 _copying_sections(facts),
                 _copying_functions(facts),
             ),
             claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
         )  # fmt: skip
     need_functions(facts)
-    _need_observed(facts)
+    need_observed(facts)
     use = facts.use("transfers")
     return share_draft(
         facts, LIMITS["transfer-share"], use.ms,

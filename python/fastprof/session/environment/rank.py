@@ -20,6 +20,8 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+#: The number of a job's processes on this machine, by torchrun, Open MPI and MPICH.
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 #: Variables that the ranks of one job share, but not those of another job.
 _JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
          "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
@@ -85,6 +87,12 @@ def find_local_rank() -> int:
     """Return this process's number on its machine by the launcher's variables; else 0."""
     found = (_number(os.environ, name) for name in _LOCAL)
     return next((number for number in found if number is not None), 0)
+
+
+def find_local_size() -> int:
+    """Return the number of the job's processes on this machine; 1 if unknown."""
+    found = (_number(os.environ, name) for name in _LOCAL_SIZES)
+    return max(1, next((number for number in found if number is not None), 1))
 
 
 def find_job(env: Mapping[str, str] | None = None, *, without: str = "") -> str | None:

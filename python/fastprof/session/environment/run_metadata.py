@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from fastprof.names import short_hash
+from fastprof.session.environment.rank import find_local_size
 
 #: Library -> name of the fact.  Only those in ``sys.modules`` count.
 _LIBRARIES = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
@@ -50,7 +51,10 @@ def surroundings() -> Facts:
             if version is not None:
                 facts[name] = str(version)[:100]
         if hasattr(os, "sched_getaffinity"):
-            facts["cpus"] = len(os.sched_getaffinity(0))
+            facts["cpus"] = cpus = len(os.sched_getaffinity(0))
+            ranks = find_local_size()
+            if cpus * ranks > (os.cpu_count() or 1):  # else the launcher gave each rank its CPUs
+                facts["ranks_on_cpus"] = ranks
         facts.update(_this_machine())
         limit = cpu_limit()
         if limit is not None:

@@ -1,0 +1,232 @@
+"""Findings that said what was not so: each test is a program that showed it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fastprof.report import build_report
+from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot.run_phases import PhaseTime
+from unit.findings_runs import (
+    STEPS,
+    c_function,
+    calls,
+    found,
+    gpu_layer,
+    loader,
+    reason,
+    run,
+    tensor,
+    torch_py,
+)
+from unit.snapshots import MS, gpu, kernel, py
+
+PRINT = c_function("<built-in method builtins.print>", "print")
+COLLECT = c_function("<built-in method gc.collect>", "gc.collect")
+#: A machine with a GPU that was not observed.
+HIDDEN = gpu(devices=(), status="unavailable", reason="libcupti was not found")
+
+
+def with_phase(made: Snapshot, name: str, seconds: float, times: int) -> Snapshot:
+    steps = PhaseTime("steps", made.steps.sum_ns, 1)
+    return replace(made, phases=(steps, PhaseTime(name, round(seconds * 1e9), times)))
+
+
+# ---- the GPU ----
+
+
+@pytest.mark.parametrize("beside", ["validation", "checkpoint"])
+def test_time_between_steps_explains_no_idle_time_in_them(beside: str) -> None:
+    idle = gpu_layer(0.45, {"forward": 40})
+    rules = found(with_phase(run(layer=idle), beside, 3, 4))
+    assert rules["gpu-utilization"].severity == "critical"
+    assert rules["gpu-utilization"].saving_ms == pytest.approx(55)
+
+
+def test_time_of_kernels_explains_no_idle_time() -> None:
+    total = round(65 * STEPS * MS)
+    short = kernel("k", total, 65 * 20 * STEPS, small_count=65 * 20 * STEPS, small_ns=total,
+                   blocks_ns=0.4 * 132 * total)  # fmt: skip
+    rules = found(run(layer=gpu_layer(0.65, {"forward": 30}, kernels=[short])))
+    assert rules["gpu-utilization"].saving_ms == pytest.approx(35)
+    # The same time of the same kernels is promised once.
+    assert "small-kernels" in rules
+    assert "blocks-per-sm" not in rules
+
+
+def test_what_the_host_does_saves_at_most_the_idle_time_in_all() -> None:
+    inside = {"": [calls(PRINT, 20, 5)], "forward": [calls(COLLECT, 20, 1)]}
+    made = run({"data": 5, "forward": 40, "backward": 25, "optimizer": 5}, inside=inside,
+               layer=gpu_layer(0.84))  # fmt: skip
+    rules = found(made)
+    host = [rules["gc-pressure"], rules["logging-share"]]
+    assert sum(rule.saving_ms or 0.0 for rule in host) == pytest.approx(16)
+    assert any("the GPU is never idle" in text for rule in host for text in rule.evidence)
+
+
+def test_a_wait_for_the_gpu_and_slow_loading_save_no_more_than_the_idle_time() -> None:
+    """The GPU needs half of the step, whichever of them is mended."""
+    made = run(
+        {"data": 50, "forward": 4, "backward": 2}, inside={"": [calls(tensor("item"), 44, 1)]},
+        layer=gpu_layer(0.5, {"data": 50}, blocked_ms=44),
+        loaders=(loader(50),), meta={"cpus": 16},
+    )  # fmt: skip
+    rules = found(made)
+    assert "unaccounted" not in rules  # the wait again
+    assert sum(rule.saving_ms or 0.0 for rule in rules.values()) <= 50 * (1 + 1e-9)
+    assert rules["sync-item"].saving_ms == pytest.approx(44)
+    assert rules["data-loading"].severity == "critical"
+
+
+def test_copies_that_kernels_hide_cost_nothing() -> None:
+    hidden = gpu_layer(0.95, h2d_ms=20, copy_ns=20, copy_alone_ns=0)
+    assert "host-device-transfers" not in found(run(layer=hidden))
+    rule = found(run(layer=gpu_layer(0.95, h2d_ms=20, copy_ns=20, copy_alone_ns=12)))
+    assert rule["host-device-transfers"].saving_ms == pytest.approx(12)
+    assert "No kernel runs during 12.0 ms per step" in rule["host-device-transfers"].evidence[1]
+
+
+def test_sharded_parameters_are_not_exchanged_by_all_reduce() -> None:
+    named = [kernel(f"ncclDevKernel_{what}_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                    round(ms * STEPS * MS), STEPS)
+             for what, ms in (("AllGather", 15), ("ReduceScatter", 10))]  # fmt: skip
+    made = run(layer=gpu_layer(0.9, kernels=named, communication_ns=25))
+    rule = found(made)["all-reduce-share"]
+    assert rule.title.startswith("Communication (all-gather, reduce-scatter) takes 58.1 %")
+    assert "HYBRID_SHARD" in rule.fix[0]
+    assert "DistributedDataParallel" not in " ".join(rule.fix)
+
+
+def test_nothing_is_promised_of_a_wait_for_a_gpu_that_was_not_observed() -> None:
+    log = calls(py("log_loss", 9, "/x/train.py"), 0.1, 1, calls(tensor("item"), 59, 1))
+    made = run({"data": 2, "forward": 20, "backward": 15, "optimizer": 3}, inside={"": [log]})
+    assert found(made)["sync-item"].saving_ms
+    rules = found(replace(made, gpu=HIDDEN))
+    assert rules["unaccounted"].saving_ms is None
+    linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 2, 400)
+    made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
+               inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
+    assert "small-batch" in found(made)
+    assert "GPU was not observed" in reason(replace(made, gpu=HIDDEN), "small-batch")
+
+
+# ---- loading ----
+
+
+def streaming(*, framework: str = "torch", functions: bool = True, workers: int = 0) -> Snapshot:
+    """Return a run that loads an IterableDataset, which the training process samples."""
+    sampler = torch_py("torch/utils/data/dataloader.py", "_InfiniteConstantSampler.__iter__")
+    state = {"workers": workers, "blocked": 39, "blocked_ns": 39 * 60 * MS} if workers else {}
+    return run({"data": 60, "forward": 20, "backward": 15, "optimizer": 5}, functions=functions,
+               inside={"data": [calls(sampler, 0.1, 1)]} if functions else {},
+               loaders=(loader(60, cpus=16, **state),),
+               meta={"framework": framework, "cpus": 16})  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["torch", "lightning", "transformers", "accelerate"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_several_workers_of_a_stream_must_split_it(framework: str, workers: int) -> None:
+    fix = found(streaming(framework=framework, workers=workers))["data-loading"].fix[0]
+    assert "num_workers=" in fix
+    assert "get_worker_info()" in fix
+
+
+def test_without_functions_it_is_unknown_whether_the_dataset_is_a_stream() -> None:
+    fix = found(streaming(functions=False))["data-loading"].fix[0]
+    assert "If the dataset is a stream (IterableDataset), each worker" in fix
+
+
+def test_workers_are_advised_on_the_cpus_of_a_rank_and_not_of_all_ranks() -> None:
+    made = run({"data": 60, "forward": 20, "backward": 15, "optimizer": 5},
+               loaders=(loader(60, cpus=8),),
+               meta={"cpus": 8, "process_cpu_ns": 4 * 10**9, "world_size": 8})  # fmt: skip
+    assert "num_workers=" in found(made)["data-loading"].fix[0]
+    shared = replace(made, meta={**made.meta, "ranks_on_cpus": 8})
+    rule = found(shared)["data-loading"]
+    assert "num_workers=" not in " ".join(rule.fix)
+    assert "there is only 1 CPU per rank of this machine" in " ".join(rule.evidence)
+
+
+# ---- the optimizer ----
+
+
+def adam(mode: str = "single", *, init: bool = False) -> Snapshot:
+    update = calls(torch_py("torch/optim/adam.py", f"_{mode}_tensor_adam"), 1, 1,
+                   calls(tensor("addcdiv_"), 19, 800))  # fmt: skip
+    step = calls(torch_py("torch/optim/adam.py", "Adam.step"), 1, 1, update)
+    phases = {"data": 5, "forward": 30, "backward": 40, "optimizer": 25}
+    made = run(phases, inside={"optimizer": [step]})
+    key = Key("python", "/site-packages/torch/optim/adam.py", 5, "__init__", "Adam.__init__")
+    return replace(made, keys=(*made.keys, key)) if init else made
+
+
+def test_an_adam_from_before_the_recording_may_be_an_adamw() -> None:
+    fix = found(adam())["optimizer-unfused"].fix[0]
+    assert fix.startswith("fused=True for the optimizer, torch.optim.Adam or AdamW")
+    fix = found(adam(init=True))["optimizer-unfused"].fix[0]
+    assert fix.startswith("torch.optim.Adam(..., fused=True)")
+
+
+def test_an_optimizer_that_groups_its_parameters_updates_more_than_one_at_a_time() -> None:
+    assert "one parameter at a time" in found(adam())["optimizer-unfused"].title
+    assert "one parameter at a time" not in found(adam("multi"))["optimizer-unfused"].title
+
+
+def test_nothing_is_promised_of_an_optimizer_whose_class_is_unknown() -> None:
+    phases = {"data": 5, "forward": 30, "backward": 40, "optimizer": 25}
+    assert found(run(phases, functions=False))["optimizer-share"].saving_ms is None
+
+
+def test_accumulating_gradients_with_accelerate_needs_its_context() -> None:
+    made = run({"data": 5, "forward": 30, "backward": 40, "optimizer": 25}, functions=False,
+               meta={"framework": "accelerate"})  # fmt: skip
+    assert "`with accelerator.accumulate(model):`" in found(made)["optimizer-share"].fix[-1]
+
+
+# ---- callbacks, logging, saving ----
+
+
+def test_work_of_callbacks_that_is_no_logging_is_named() -> None:
+    update = calls(py("on_train_batch_end", 30, "/x/ema.py", "Ema.on_train_batch_end"), 0.5, 1,
+                   calls(tensor("lerp_"), 24, 200))  # fmt: skip
+    made = run({"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "callbacks": 25},
+               inside={"callbacks": [update]}, meta={"framework": "transformers"})  # fmt: skip
+    rule = found(made)["logging-share"]
+    assert rule.title.startswith("Callbacks take 25.0 % of the step")
+    assert "Ema.on_train_batch_end (ema.py:30)" in rule.title
+    assert "logging_steps" not in " ".join(rule.fix)
+    assert rule.saving_ms is None
+
+
+def test_rare_checkpoints_are_not_to_be_saved_every_few_hundred_steps() -> None:
+    made = with_phase(run(steps=2000, step_ms=100), "checkpoint", 80, 4)
+    rule = found(made)["checkpoint-often"]
+    assert "every 500 steps" in rule.title
+    assert "few hundred" not in rule.fix[0]
+    assert rule.saving_ms is None
+    often = with_phase(run(steps=2000, step_ms=100), "checkpoint", 80, 40)
+    assert "few hundred" in found(often)["checkpoint-often"].fix[0]
+
+
+def test_a_program_that_logs_every_100_steps_is_not_told_to() -> None:
+    rare = calls(PRINT, 30, 1)
+    made = run({"data": 5, "forward": 30, "backward": 30, "optimizer": 5}, steps=1000,
+               inside={"": [rare]})  # fmt: skip
+    nodes = made.threads[0].nodes
+    at = next(i for i, key in enumerate(nodes.key) if made.keys[key].name == PRINT.name)
+    calls_ = tuple(10 if i == at else n for i, n in enumerate(nodes.calls))
+    thread = replace(made.threads[0], nodes=replace(nodes, calls=calls_))
+    rule = found(replace(made, threads=(thread,)))["logging-share"]
+    assert "every 100 steps" not in rule.fix[0]
+    assert rule.saving_ms is None
+
+
+def test_the_savings_of_all_findings_beside_a_gpu_fit_into_a_step() -> None:
+    made = run(
+        {"data": 30, "forward": 20, "backward": 20, "optimizer": 10},
+        inside={"data": [calls(tensor("item"), 12, 50)], "": [calls(PRINT, 11, 9)]},
+        layer=gpu_layer(0.6, {"data": 30}, blocked_ms=20),
+    )
+    report = build_report(made)
+    assert sum(f.saving_ms or 0.0 for f in report.findings if f.rule != "gpu-utilization") <= 40
