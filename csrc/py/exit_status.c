@@ -29,11 +29,23 @@ is_failure(PyObject *code)
     return PyLong_AsLongAndOverflow(code, &overflow) != 0;
 }
 
+/* Does Python code run in this thread?  Asking may make a frame object, for
+ * which 3.11 may collect garbage: also an object that is being deallocated. */
+static int
+runs_code(void)
+{
+    int collects = PyGC_Disable();
+    int runs = PyEval_GetFrame() != NULL;
+    if (collects) {
+        PyGC_Enable();
+    }
+    return runs;
+}
+
 static void
 dies(PyObject *self)
 {
-    if (PyThread_get_thread_ident() == ends.thread &&
-        PyEval_GetFrame() == NULL) {
+    if (PyThread_get_thread_ident() == ends.thread && !runs_code()) {
         PyObject *code = ((PySystemExitObject *)self)->code;
         atomic_store(&ends.failed, is_failure(code));
     }

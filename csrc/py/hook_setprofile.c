@@ -6,6 +6,7 @@
  * itself, on that thread. */
 #include "py/hooks.h"
 #include "py/guard.h"
+#include "py/interrupts.h"
 #include "py/setprofile_events.h"
 
 static const uint64_t never = FP_EPOCH_OFF;
@@ -113,7 +114,7 @@ threading_hook_taken(fp_recorder *r, PyObject *threading)
     PyObject *hook = PyObject_CallMethod(threading, "getprofile", NULL);
     int taken = hook != NULL && hook != Py_None && !is_dead_hook(r, hook);
     Py_XDECREF(hook);
-    PyErr_Clear();
+    (void)fp_error_drop(); /* getprofile is a Python function */
     return taken;
 }
 
@@ -262,7 +263,7 @@ fp_setprofile_stop(fp_recorder *r)
         Py_XDECREF(theirs);
         Py_DECREF(threading);
     }
-    PyErr_Clear();
+    (void)fp_error_drop();
     fp_setprofile_forget(r);
 }
 

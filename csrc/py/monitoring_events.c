@@ -64,6 +64,14 @@ over(PyObject *self)
     return Py_NewRef(left ? ((fp_callback *)self)->disable : Py_None);
 }
 
+/* The same for the event of a muted function. */
+static PyObject *
+mute(const fp_recorder *r)
+{
+    int stays = FP_DISABLE_STOPS_WORLD && fp_guard_is_alone();
+    return Py_NewRef(stays ? Py_None : r->state->disable);
+}
+
 static FP_COLD PyObject *
 slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -77,7 +85,7 @@ slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (r != NULL) {
         if (FP_UNLIKELY(r->recording.any_muted) &&
             is_muted(r, (fp_key)args[0])) {
-            return Py_NewRef(r->state->disable);
+            return mute(r);
         }
         fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
     }
@@ -115,7 +123,7 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, int can_stop)
         if (FP_UNLIKELY(r->recording.any_muted) &&
             !fp_recorder_stands_in(r, (fp_key)args[0]) &&
             fp_keytab_is_muted(&r->keys, (fp_key)args[0])) {
-            return Py_NewRef(can_stop ? r->state->disable : Py_None);
+            return can_stop ? mute(r) : Py_NewRef(Py_None);
         }
         fp_recorder_leave(r, (fp_key)args[0]);
     }
@@ -210,7 +218,7 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
             /* Switches off the call site, not the function: see budget.c. */
-            return Py_NewRef(r->state->disable);
+            return mute(r);
         }
         fp_recorder_enter(r, key, args[2], 0);
     }

@@ -154,6 +154,32 @@ assert table["calls"] * 10 >= table["f"] >= (table["calls"] - 8) * 10
     )
 
 
+@pytest.mark.parametrize("place", ["enable", "disable"])
+def test_f22_keyboard_interrupt_in_threadings_functions_passes(place: str) -> None:
+    """They are Python functions, in which a signal handler may run."""
+    ok(
+        f"""
+theirs = threading.getprofile
+def interrupted():
+    threading.getprofile = theirs
+    raise KeyboardInterrupt
+prof = new()
+if {place!r} == "disable":
+    prof.enable()
+threading.getprofile = interrupted
+try:
+    prof.{place}()
+    for _ in range(100_000):
+        pass
+    raise AssertionError("it is lost")
+except KeyboardInterrupt:
+    pass
+prof.disable()
+""",
+        "setprofile",
+    )
+
+
 @pytest.mark.parametrize(
     ("ending", "status"),
     [

@@ -63,3 +63,17 @@ def test_an_exit_handler_knows_whether_the_program_failed(end, status, failed):
     result = run_child(f"{TOLD}{end}\n")
     assert result.returncode == status
     assert result.stdout == f"{failed} True\n"
+
+
+def test_no_collection_frees_an_exit_that_is_being_freed() -> None:
+    """3.11 may collect where it makes the object of a frame, to which fastprof's question led."""
+    code = """
+import gc
+gc.set_threshold(1)
+def dropped():
+    e = SystemExit(1)
+    del e
+for _ in range(20_000):
+    dropped()
+"""
+    run_child(TOLD + code, env={"PYTHONMALLOC": "debug"}).check()

@@ -1,0 +1,13 @@
+/* interrupts: errors of Python functions that fastprof calls. */
+#ifndef FP_PY_INTERRUPTS_H
+#define FP_PY_INTERRUPTS_H
+
+#include "py/pycompat.h"
+
+/* Clears the current exception, if any.  Returns 1 if it was Ctrl-C, or
+ * SystemExit from a signal handler: that belongs to the program, which gets it
+ * a moment later, outside of fastprof's code. */
+int
+fp_error_drop(void);
+
+#endif
