@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from fastprof.report import build_report
 from fastprof.report.correct import correct
 from fastprof.snapshot import Snapshot, Steps
@@ -192,6 +193,15 @@ def test_no_time_becomes_negative_and_what_that_hides_is_stated():
     assert overhead.clamped_ms == 0.05
     assert "0.050 ms" in overhead.text
     assert overhead.estimated_ms == 0.09
+
+
+@pytest.mark.parametrize(("ns", "is_stated"), [(499, False), (501, True)])
+def test_an_amount_that_the_text_would_round_to_nothing_is_not_stated(ns, is_stated):
+    snapshot = tree(Node(py("f"), 1, 1 * MS), calibration=cost(python=(0, ns)))
+    overhead = build_report(snapshot).overhead  # the root cannot pay
+    assert overhead.clamped_ms == ns / 1e6
+    assert (", except 0.001 ms where" in overhead.text) == is_stated
+    assert "0.000 ms where" not in overhead.text
 
 
 def test_without_calibration_nothing_is_corrected_and_the_report_says_so():

@@ -214,6 +214,6 @@ def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> st
     if not correction.applied:
         return f"{it} is included in all times: {correction.reason}."
     text = f"{it} was subtracted from all function and section times (steps stay as measured)"
-    if correction.clamped_ns:
+    if round(clamped_ms, 3):  # less has no digits
         text += f", except {duration(clamped_ms)} where a time would have become negative"
     return f"{text}."
