@@ -351,6 +351,27 @@ def test_slower_bytecode_is_not_all_that_an_uncertain_run_allows() -> None:
     assert stated(snapshot) == pytest.approx((hook.low, hook.high), rel=0.02)
 
 
+@pytest.mark.parametrize(("factor", "slower"), [(3.0, 0.0), (1.6, 0.0), (1.3, 0.3), (1.0, 0.0)])
+@pytest.mark.parametrize("measured", ["exactly", "unevenly", "not at all"])
+def test_times_as_recorded_change_nothing_about_the_cost(
+    factor: float, slower: float, measured: str
+) -> None:
+    snapshot = simulated(factor, slower, blocks=0 if measured == "not at all" else 40)
+    snapshot = scattered(snapshot, *(UNEVEN if measured == "unevenly" else (1.0,) * 40))
+    snapshot = replace(snapshot, duration_ns=4 * 10**8)
+    subtracted = build_report(snapshot).overhead
+    included = build_report(snapshot, correct_times=False).overhead
+    assert (subtracted.corrected, included.corrected) == (True, False)
+    changed = {"corrected": False, "clamped_ms": 0.0, "text": ""}
+    assert replace(subtracted, **changed) == replace(included, **changed)
+    assert "subtracted" not in included.text
+    how = " was subtracted from all function and section times (steps stay as measured)"
+    as_recorded = " is included in all times: correction was switched off"
+    assert included.text.replace(as_recorded, how) == subtracted.text.replace(
+        ", which was subtracted", ""
+    )
+
+
 def test_a_cost_that_is_not_known_to_a_tenth_is_a_range() -> None:
     parts = (0.8, 0.85, 0.9, 0.97, 1.03, 1.1, 1.15, 1.2)
     snapshot = scattered(simulated(1.3), *parts)

@@ -11,7 +11,7 @@ no time, so a negative result becomes 0, and the report states the amount that t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, islice
 
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
@@ -36,8 +36,8 @@ class Correction:
     ``overhead_ns`` is the estimated cost of the hook over all threads, subtracted or not; None: it
     was never calibrated.  ``clamped_ns`` is the part that was not subtracted because a time would
     have become negative.  ``reason`` says why nothing was corrected; empty otherwise.
-    ``bytecode_ns`` is the time that the hook's slower bytecode added; it is subtracted only if the
-    run itself measured it: then ``factors`` is set.
+    ``bytecode_ns`` is the time that the hook's slower bytecode added.  If the run itself measured
+    the hook's cost, ``factors`` is set; without it bytecode is not subtracted.
     """
 
     self_ns: tuple[tuple[int, ...], ...]
@@ -75,14 +75,18 @@ def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     and cost are not the clock's) the times are returned as recorded.
     """
     # Tables, rules and files of one report need the same.
-    name = f"correct {enabled}"
-    found: Correction | None = snapshot.known.get(name)
+    found: Correction | None = snapshot.known.get("correct")
     if found is None:
-        found = snapshot.known[name] = _correct(snapshot, enabled)
-    return found
+        found = snapshot.known["correct"] = _correct(snapshot)
+    if enabled or not found.applied:
+        return found
+    # The hook cost the same.
+    raw = tuple(t.nodes.self_ns for t in snapshot.threads)
+    reason = "correction was switched off"
+    return replace(found, self_ns=raw, applied=False, clamped_ns=0, reason=reason)
 
 
-def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
+def _correct(snapshot: Snapshot) -> Correction:
     raw = tuple(t.nodes.self_ns for t in snapshot.threads)
     if snapshot.meta.get("timer") == "external":
         return Correction(raw, False, None, 0, "an external timer was used")
@@ -119,8 +123,6 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     if factors is not None and slower:
         often = _in_steps(snapshot, often)
     bytecode = _bytecode_ns(columns, often, slower)
-    if not enabled:
-        return Correction(raw, False, round(overhead), 0, "correction was switched off", bytecode)
     if factors is not None and slower:
         columns = [
             tuple(

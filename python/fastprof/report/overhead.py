@@ -32,7 +32,7 @@ def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
         correct_times: whether the hook's cost is subtracted from functions and sections.
     """
     overhead = _of_run(snapshot, correct(snapshot, enabled=correct_times))
-    return _with_steps(overhead, snapshot, correct_times=correct_times)
+    return _with_steps(overhead, snapshot)
 
 
 def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
@@ -120,7 +120,7 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     step = unprofiled_step(snapshot)
     bounded = ""
     if correction.factors is not None and correction.factors.bound:
-        bounded = _beside_limits(correction.factors)
+        bounded = _beside_limits(correction.factors, applied=correction.applied)
     if step is None:
         hook = hook_cost(snapshot)
         if hook is None or hook.high <= 0 or not is_uneven(snapshot):
@@ -147,12 +147,12 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     return found + bounded
 
 
-def _beside_limits(factors: HookFactors) -> str:
+def _beside_limits(factors: HookFactors, *, applied: bool) -> str:
     """Return how the cost of functions differs from that of single calls."""
     if factors.calls == 1.0:
         return (
             " Steps without the function hook suggest a larger cost of functions than the test at "
-            "the start, which was subtracted."
+            f"the start{', which was subtracted' if applied else ''}."
         )
     limit, other = ("least", "less") if factors.most > 1.0 else ("most", "more")
     return (
@@ -161,7 +161,7 @@ def _beside_limits(factors: HookFactors) -> str:
     )
 
 
-def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
+def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     """Add the cost inside measured steps, as a part of their time in all threads.
 
     Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
@@ -172,7 +172,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     if not steps.sum_ns or not whole.phases:
         return overhead
     view = view_of(whole, RUN_PHASES[STEPS])
-    correction = correct(view, enabled=correct_times)
+    correction = correct(view)
     hook = has_functions(whole) and correction.overhead_ns is not None
     costs = own_costs(whole)
     if costs.timed is None and not hook:
@@ -187,7 +187,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         running_ns = max(1.0, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
     if correction.factors is not None:
         running_ns = max(running_ns, steps.measured * median(running or (0,)))
-    if hook and correction.applied:
+    if hook:
         thread = thread_of_steps(view)
         cost = sum(costs_by_section(whole, view).values())
         cost -= costs.timed_in_steps * part
@@ -199,9 +199,6 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
             bytecode = correction.bytecode_ns / steps.sum_ns
         else:
             least, cost = cost * correction.factors.least, cost * correction.factors.most
-    elif hook:
-        least = cost = float(correction.overhead_ns or 0)
-        bytecode = correction.bytecode_ns / steps.sum_ns
     least, cost = ((ns + own) / running_ns for ns in (least, cost))
     return replace(
         overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
