@@ -29,6 +29,7 @@ from fastprof.render.html.tables import limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table
 from fastprof.tables.steps import kind_name
 from hypothesis import given
@@ -45,7 +46,8 @@ from unit.pages import (
     text_of,
     training,
 )
-from unit.snapshots import MS, Node, c, py, tree
+from unit.snapshots import MS, Node, activity, c, gpu, kernel, py, tree
+from unit.test_in_run import simulated
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +346,49 @@ def test_other_phases_are_cut_shorter(monkeypatch):
 
 def test_a_recording_without_phases_has_one_view():
     assert page_data(report_of(tree(Node(py("f"), 1, MS))))["phases"] == ["whole run"]
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.4])
+@pytest.mark.parametrize("with_gpu", [False, True])
+def test_the_other_phases_have_the_times_of_their_own_reports(slower, with_gpu):
+    """The steps measured the hook's cost, and its bytecode only that of functions in steps."""
+    snapshot = in_validation(simulated(1.7, slower))
+    if with_gpu:
+        snapshot = replace(snapshot, gpu=gpu(activity(0, MS, (0, 1)), kernels=(kernel("k", MS),)))
+    made = build_report(snapshot)
+    views = {view.report.phase: view.report.functions for view in phases.phase_views(made)}
+    assert views == {phase: made.in_phase(phase).functions for phase in views}
+    assert set(views) == {"steps", "validation", "all"}
+    graphs = {g["phase"]: g for g in page_data(made)["flame"]["graphs"] if g["kind"] == "time"}
+    total = made.in_phase("validation").threads[0].total_ms
+    assert graph_total(graphs[1]) == round(total * MS)
+
+
+def in_validation(snapshot):
+    """Return the run with a validation that calls a function of the steps and another one."""
+    (thread,) = snapshot.threads
+    nodes = thread.nodes
+    n, key = len(nodes), len(snapshot.keys)
+    work = next(i for i, k in enumerate(snapshot.keys) if k.name == "work_forward")
+    grown = replace(
+        nodes,
+        parent=(*nodes.parent, 0, n, n), key=(*nodes.key, key, work, key + 1),
+        calls=(*nodes.calls, 1, 100_000, 100_000), resumes=(*nodes.resumes, 0, 0, 0),
+        self_ns=(*nodes.self_ns, 30 * MS, 20 * MS, 20 * MS),
+        phase=((0,) * n + (RUN_PHASES.index("validation"),) * 3),
+    )  # fmt: skip
+    return replace(
+        snapshot,
+        keys=(*snapshot.keys, py("validate", 20), py("score", 30)),
+        threads=(replace(thread, nodes=grown),),
+        phases=(PhaseTime("steps", 1, 1), PhaseTime("validation", 1, 1)),
+    )
+
+
+def test_functions_in_worker_processes_have_one_graph():
+    made = in_phases()
+    data = page_data(report_of(replace(made, worker_threads=made.threads)))
+    assert [g["phase"] for g in data["flame"]["graphs"] if g["kind"] == "workers"] == [0]
 
 
 # ---- names, callers, folding ----

@@ -21,6 +21,9 @@ from fastprof.snapshot.run_phases import STEPS
 #: Cache key of a snapshot's hook factors.  A part of a run has the factors of the run.
 HOOK = "hook factors"
 
+#: Cache key of a snapshot's correction.
+CORRECTED = "correction"
+
 #: This many of the calls that a function makes each time it runs are next to its own begin and end:
 #: one event follows the other, and nothing overlaps with them.
 _ENDS = 2
@@ -75,9 +78,9 @@ def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     and cost are not the clock's) the times are returned as recorded.
     """
     # Tables, rules and files of one report need the same.
-    found: Correction | None = snapshot.known.get("correct")
+    found: Correction | None = snapshot.known.get(CORRECTED)
     if found is None:
-        found = snapshot.known["correct"] = _correct(snapshot)
+        found = snapshot.known[CORRECTED] = _correct(snapshot)
     if enabled or not found.applied:
         return found
     # The hook cost the same.

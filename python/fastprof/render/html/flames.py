@@ -83,7 +83,7 @@ def flame_columns(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any
     for phase, view in enumerate(views):
         if not view.report.has_tree:
             continue
-        trees = [*_time_trees(view, frames), *_gpu_trees(view.report, frames)]
+        trees = [*_time_trees(view, frames, workers=not phase), *_gpu_trees(view.report, frames)]
         sums = [subtree_sums(tree.parent, tree.weight) for tree in trees]
         least = _least(sums, view.limits.contexts)
         graphs += [
@@ -94,7 +94,11 @@ def flame_columns(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any
     return {"frames": frames.columns(), "graphs": graphs} if graphs else None
 
 
-def _time_trees(view: PhaseView, frames: Frames) -> list[Tree]:
+def _time_trees(view: PhaseView, frames: Frames, *, workers: bool) -> list[Tree]:
+    """Return one tree per thread; ``workers``: those of worker processes, too.
+
+    Their time belongs to no phase of the run.
+    """
     report, snapshot = view.report, view.report.view
     functions = function_numbers(report.functions, snapshot.keys, view.limits)
     numbers = [
@@ -102,9 +106,12 @@ def _time_trees(view: PhaseView, frames: Frames) -> list[Tree]:
         for key, function in zip(snapshot.keys, functions, strict=True)
     ]
     own = {number for number, key in zip(numbers, snapshot.keys, strict=True) if is_own(key)}
-    workers = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
+    parts = [(snapshot, "time")]
+    if workers:
+        apart = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
+        parts.append((apart, "workers"))
     trees = []
-    for of, kind in ((snapshot, "time"), (workers, "workers")):
+    for of, kind in parts:
         columns = correct(of, enabled=report.overhead.corrected).self_ns
         for thread, weight in zip(of.threads, columns, strict=True):
             title = _thread_name(thread)
