@@ -13,7 +13,6 @@ from fastprof.report.figures import duration, percent
 from fastprof.report.in_run import (
     LEAST_BLOCKS,
     HookFactors,
-    OwnCosts,
     hook_cost,
     median_interval,
     own_costs,
@@ -23,7 +22,7 @@ from fastprof.report.in_run import (
 from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, StepSeries
-from unit.snapshots import Builder, Node, c, cost, py, section
+from unit.snapshots import MS, Builder, Node, c, cost, py, section
 
 #: Per step: calls of a Python and of a C function, and ns without the hook: own time of
 #: the section's loop, of the function, of the C function.
@@ -443,11 +442,11 @@ def test_waiting_for_a_cpu_does_not_make_the_hook_s_share_smaller(
         waits = replace(busy.series, wall_ns=(2 * step_ns,) * STEPS, cpu_wait_ns=(step_ns,) * STEPS)
         busy = replace(busy, split=(("data", busy.sum_ns),), series=waits)
         overhead = build_report(replace(quiet, steps=busy)).overhead
-    if own:  # the sections' code
+    if own:  # the steps' code
         own_ns = 0.1 * step_ns
         busy_run = replace(quiet, steps=busy, meta={**quiet.meta, "own_ns": own_ns * busy.count})
         overhead = build_report(busy_run).overhead
-        truth += 0.1 * busy.count / STEPS
+        truth += 0.1
     assert overhead.steps_share == pytest.approx(truth, rel=0.02)
     assert overhead.least_steps_share == pytest.approx(truth, rel=0.02)
 
@@ -494,12 +493,41 @@ def test_f43_own_costs_that_cannot_be_count_as_not_recorded(ns: object) -> None:
     made = simulated(1.0)
     meta = {**made.meta, "own_ns": ns, "unprofiled_ns": ns, "untimed_ns": ns}
     read = replace(made, meta=meta)
-    assert own_costs(read) == OwnCosts(None, 0.0, 0.0)
+    assert own_costs(read) == replace(own_costs(made), timed=None, unhooking=0.0, untimed=0.0)
     assert build_report(read).overhead.sections_ms is None
     step, whole = unprofiled_step(read), unprofiled_step(made)
     assert step is not None
     assert whole is not None
     assert step.ms == pytest.approx(whole.ms)
+
+
+@pytest.mark.parametrize("phase", ["steps", "validation", "all"])
+def test_the_cost_of_sections_in_other_phases_is_not_a_step_s(phase: str) -> None:
+    """For example a validation of many small batches after every few steps."""
+    build = Builder()
+    sections = (
+        build.stats("forward", [MS] * STEPS),
+        build.stats("forward", [MS] * 9 * STEPS, phase=RUN_PHASES.index("validation")),
+    )
+    made = simulated(1.0)
+    made = replace(
+        made,
+        sections=tuple(replace(s, key=made.keys.index(section("forward"))) for s in sections),
+        meta={**made.meta, "own_ns": 10 * STEPS * 50_000, "untimed_ns": 10 * STEPS * 20_000},
+        phases=(PhaseTime("steps", made.steps.sum_ns, 1), PhaseTime("validation", 1, 1)),
+    )
+    plain, step = unprofiled_step(simulated(1.0)), build_report(made, phase=phase).steps.unprofiled
+    assert plain is not None
+    assert step is not None
+    assert step.own_ms == pytest.approx(0.07)
+    assert step.ms == pytest.approx(plain.ms - 0.07)
+
+
+def test_without_sections_each_step_costs_the_same() -> None:
+    made = simulated(1.0)
+    assert made.steps.measured == STEPS < made.steps.count
+    own = own_costs(replace(made, meta={**made.meta, "own_ns": 1000 * made.steps.count}))
+    assert own.in_steps == pytest.approx(1000 * STEPS)
 
 
 def test_what_hooks_on_torch_cannot_time_is_added_to_what_was_timed() -> None:

@@ -15,6 +15,7 @@ from statistics import median
 from fastprof.report.flat import top_sections
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
+from fastprof.snapshot.run_phases import STEPS
 
 #: Fewer differences have no interval of 95 %.
 LEAST_BLOCKS = 6
@@ -135,9 +136,9 @@ def running_times(snapshot: Snapshot) -> Sequence[int]:
     return [max(0, wall - wait) for wall, wait in pairs]
 
 
-def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
+def unprofiled_step(whole: Snapshot) -> UnprofiledStep | None:
     """Return the time of a step without fastprof; None: unknown, or too uncertain."""
-    step = _median_step(snapshot)
+    step = _median_step(whole)
     return None if step is None or _is_uneven(step) else step
 
 
@@ -147,34 +148,47 @@ class OwnCosts:
 
     ``timed`` is the time of sections, steps and loaders, None if it was not recorded; ``unhooking``
     is its part for removing and restoring the function hook, which no measured step contains.
-    ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.
+    ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.  All are of the whole
+    run; ``part`` of them, ``unhooking`` apart, is in measured steps.
     """
 
     timed: float | None
     unhooking: float
     untimed: float
+    part: float
 
     @property
     def timed_in_steps(self) -> float:
         """Timed costs inside measured steps."""
-        return max(0.0, (self.timed or 0.0) - self.unhooking)
+        return self.part * max(0.0, (self.timed or 0.0) - self.unhooking)
 
     @property
     def in_steps(self) -> float:
         """All costs that may have lengthened measured steps."""
-        return self.timed_in_steps + self.untimed
+        return self.timed_in_steps + self.part * self.untimed
 
 
-def own_costs(snapshot: Snapshot) -> OwnCosts:
+def own_costs(whole: Snapshot) -> OwnCosts:
     """Return the time of fastprof's own code beside the function hook.
 
     A file may hold any number: an impossible one (NaN, negative, centuries) counts as not recorded.
     """
     timed, unhooking, untimed = (
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
-        for ns in (snapshot.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
+        for ns in (whole.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
     )
-    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0)
+    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, _part_in_steps(whole))
+
+
+def _part_in_steps(whole: Snapshot) -> float:
+    """Return the part of the cost of sections, steps and loaders that is in measured steps.
+
+    Section entries share it out between the phases of the run; without them steps do.
+    """
+    entries = sum(row.count for row in whole.sections)
+    if whole.phases and entries:
+        return sum(row.count for row in whole.sections if row.phase == STEPS) / entries
+    return whole.steps.measured / max(1, whole.steps.count)
 
 
 def is_uneven(snapshot: Snapshot) -> bool:
@@ -190,9 +204,9 @@ def _is_uneven(step: UnprofiledStep) -> bool:
 def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     hook = hook_cost(snapshot)
     walls = step_walls(snapshot)
-    if hook is None or not walls:
+    if hook is None or not walls or not snapshot.steps.measured:
         return None
-    own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
+    own_ns = own_costs(snapshot).in_steps / snapshot.steps.measured
     # No hook makes a program faster: a negative cost is chance.
     hook_ns = max(0.0, hook.value)
     running_ns = median(running_times(snapshot))

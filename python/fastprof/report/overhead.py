@@ -17,7 +17,7 @@ from fastprof.report.in_run import (
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
-from fastprof.report.step_costs import costs_by_section, part_in_steps
+from fastprof.report.step_costs import costs_by_section
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -177,8 +177,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     costs = own_costs(whole)
     if costs.timed is None and not hook:
         return overhead
-    part = part_in_steps(whole, view)
-    own = costs.in_steps * part
+    own = costs.in_steps
     cost = least = bytecode = 0.0
     running = running_times(whole)
     if steps.series.cpu_wait_ns:
@@ -190,7 +189,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     if hook:
         thread = thread_of_steps(view)
         cost = sum(costs_by_section(whole, view).values())
-        cost -= costs.timed_in_steps * part
+        cost -= costs.timed_in_steps
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
             if number != thread:
                 cost += sum(tree.nodes.self_ns) - sum(column)

@@ -14,15 +14,6 @@ NO_SECTION = -1
 _COSTS = "step costs"
 
 
-def part_in_steps(whole: Snapshot, view: Snapshot) -> float:
-    """Return the part of the cost of sections, steps and loaders that is in measured steps.
-
-    Section entries share it out between the phases of the run.
-    """
-    entries = sum(row.count for row in whole.sections)
-    return sum(row.count for row in view.sections) / entries if entries else 1.0
-
-
 def costs_by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
     """Return fastprof's cost in ns over all measured steps, in the training thread.
 
@@ -39,7 +30,7 @@ def costs_by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
 
 def _by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
     correction = correct(view)
-    own_ns = own_costs(whole).timed_in_steps * part_in_steps(whole, view)
+    own_ns = own_costs(whole).timed_in_steps
     costs = {NO_SECTION: 0.0}
     if correction.applied and view.threads:
         number = thread_of_steps(view)

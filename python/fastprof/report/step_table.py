@@ -51,7 +51,7 @@ def step_table(snapshot: Snapshot, whole: Snapshot, *, correct_times: bool) -> S
         split_missing=steps.split_missing,
         gc_runs=steps.gc_runs,
         apart=steps.apart,
-        unprofiled=unprofiled_step(snapshot),
+        unprofiled=unprofiled_step(whole),
     )
 
 
