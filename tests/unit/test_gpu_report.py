@@ -20,6 +20,7 @@ from fastprof.snapshot.gpu import (
     GpuSnapshot,
 )
 from fastprof.snapshot.memory import MemorySample, MemorySection
+from fastprof.snapshot.run_phases import PhaseTime
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.gpu_runs import ADD, BACKWARD, FLASH, GEMM, NCCL, RUN_BACKWARD, SGEMM, gpu_training_run
@@ -526,6 +527,13 @@ def test_the_notes_say_what_gpu_times_are(report):
     assert "Other threads: 4.00 ms" in notes
     assert "CUDA graphs: 20.0 ms" in notes
     assert "over the whole recording, steps or not" in notes
+
+
+@pytest.mark.parametrize("phase", [None, "setup", "all"])
+def test_a_report_on_one_phase_of_the_run_does_not_say_that_gpu_times_are_of_all(phase):
+    phases = (PhaseTime("setup", 10 * MS, 1), PhaseTime("steps", 90 * MS, 1))
+    notes = build_report(replaced(gpu_training_run(), phases=phases), phase=phase).notes
+    assert not any("steps or not" in note for note in notes)
 
 
 def test_synchronized_runs_say_so_once():

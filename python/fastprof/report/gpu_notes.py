@@ -99,7 +99,8 @@ def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterato
             "Not synchronized: GPU times come from the device's own records, and fastprof never "
             "waited for it."
         )
-    if any(device.step_count for device in gpu.devices):
+    # With phases of the run a report has the GPU time of one.
+    if not snapshot.phases and any(device.step_count for device in gpu.devices):
         yield (
             "GPU time by section is over the whole recording, steps or not; only busy and idle "
             "times are known for the measured steps alone."
