@@ -19,6 +19,7 @@ from fastprof.export.trace.events import Process
 from fastprof.export.trace.files import file_name, save_windows
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
+from fastprof.read.load import load
 from fastprof.report import build_report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.codec import read
@@ -376,6 +377,23 @@ def test_a_large_trace_is_saved_within_the_readers_limits() -> None:
     stream = io.BytesIO()
     fprof.write(build_report(made), stream)
     assert fprof.parse(stream.getvalue(), Limits()).trace == made.trace
+
+
+@pytest.mark.parametrize("limits", [Limits(max_entries=1500), Limits(max_unpacked_bytes=9000)])
+def test_a_trace_too_large_for_the_readers_limits_does_not_make_the_run_unreadable(
+    limits: Limits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fprof, "_LIMITS", limits)
+    for n in (100, 2000):
+        events = EventTable((2,) * n, (0,) * n, tuple(range(n)), (1,) * n)
+        made = snapshot(events=events, windows=(TraceWindow(0, 2 * n, 0, WALL),))
+        build_report(made).save(tmp_path / "run.fprof")
+        report = load(tmp_path / "run.fprof", limits=limits)
+        assert report.functions == build_report(made).functions
+        assert (report.snapshot.trace is None) == (n == 2000)
+        said = [note for note in report.notes if "is not in the saved run" in note]
+        assert len(said) == (n == 2000)
+    assert "The trace, of 2007 events" in said[0]
 
 
 # -- merging -------------------------------------------------------------------------------

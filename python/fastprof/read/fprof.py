@@ -14,19 +14,25 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
 from fastprof.names import without_surrogates
 from fastprof.read.limits import Limits
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.writers import EXACT, compact_json, plain_values, require_tree
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.trace import TraceSnapshot
 
 #: The first bytes of a gzip file.
 MAGIC = b"\x1f\x8b"
 
 _CHUNK = 1 << 20
+
+#: What a reader accepts unless it is told otherwise.
+_LIMITS = Limits()
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
 
 
@@ -37,7 +43,40 @@ def write(report: Report, stream: BinaryIO) -> None:
 
 
 def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
-    """Write a snapshot; the same snapshot always gives the same bytes."""
+    """Write a snapshot; the same snapshot always gives the same bytes.
+
+    A trace with which a reader would refuse the file is left out, and a note says so.
+    """
+    text = _text(snapshot)
+    if snapshot.trace is not None and not _is_readable(text):
+        text = _text(_without_trace(snapshot, snapshot.trace))
+    # Level 6 takes twice as long and saves 3 %.
+    with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
+        packed.write(text)
+
+
+def _is_readable(text: bytes) -> bool:
+    # Digits and commas take less than half as much when packed, so `max_bytes` is no concern.
+    if len(text) > _LIMITS.max_unpacked_bytes:
+        return False
+    try:
+        _check_shape(text, _LIMITS)
+    except LoadError:
+        return False
+    return True
+
+
+def _without_trace(snapshot: Snapshot, trace: TraceSnapshot) -> Snapshot:
+    rows = len(trace.events) + len(trace.gpu) + len(trace.calls)
+    note = (
+        f"The trace, of {plural(rows, 'event')}, is not in the saved run: fastprof reads no file "
+        'with so many values. Write it to a file of its own (output="run.trace.json.gz"), or lower '
+        "max_events of the option trace."
+    )
+    return replace(snapshot, trace=None, notes=(*snapshot.notes, note))
+
+
+def _text(snapshot: Snapshot) -> bytes:
     data = snapshot.to_dict()
     trees = {name: data.pop(name) for name in ("threads", "worker_threads")}
     keys = data.pop("keys")
@@ -45,10 +84,7 @@ def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     plain["keys"] = _keys(keys)
     for name, threads in trees.items():
         plain[name] = [_thread(thread) for thread in threads]
-    text = compact_json(plain)
-    # Level 6 takes twice as long and saves 3 %.
-    with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
-        packed.write(text.encode("ascii"))
+    return compact_json(plain).encode("ascii")
 
 
 def _keys(keys: list[list[Any]]) -> list[list[Any]]:
