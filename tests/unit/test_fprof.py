@@ -17,13 +17,16 @@ from fastprof.read import load as loading
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.model import CALL_FORMS
 from helpers import MIB, run_child
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.cprofile_model import replay
 from unit.hostile import snapshot_with
-from unit.snapshots import MS, Builder, Node, c, cost, histogram, py, section, tree
+from unit.pages import in_phases
+from unit.snapshots import MS, Builder, Node, c, cost, gpu, histogram, py, section, tree
+from unit.test_in_run import simulated
 
 
 def rich_snapshot():
@@ -230,6 +233,57 @@ def test_f46_every_field_is_checked(path, value):
         parse_dict(data)
     assert len(str(caught.value)) < 300
     assert "\n" not in str(caught.value)
+
+
+def all_warm_up():
+    """No measured step, beside what only measured steps have."""
+    made = simulated(1.0)
+    return replace(made, steps=replace(made.steps, skipped=made.steps.count))
+
+
+def without_steps():
+    made = simulated(1.0)
+    return replace(made, steps=replace(made.steps, count=0, skipped=0, apart=0))
+
+
+def without_single_steps():
+    """Measured steps, none of which was kept."""
+    steps = Steps(count=9, skipped=3, sum_ns=60 * MS, min_ns=5 * MS, max_ns=20 * MS)
+    return tree(Node(py("f"), 1, 70 * MS), steps=steps)
+
+
+def waiting_nowhere():
+    """A line in which an unknown thread waited for the GPU, and phases of the run."""
+    made = in_phases()
+    return replace(made, gpu=gpu(lines=(GpuLine(-1, -1, "train.py", 7, "train", 1, MS),)))
+
+
+def without_threads():
+    return replace(waiting_nowhere(), threads=())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        all_warm_up, without_steps, without_single_steps, waiting_nowhere, without_threads,
+        rich_snapshot,
+    ],
+)  # fmt: skip
+def test_f46_every_valid_file_has_a_report(make, tmp_path):
+    report = build_report(fprof.parse(packed(make()), Limits()))
+    for phase in (None, "all", *(p.name for p in report.snapshot.phases)):
+        of_phase = report if phase is None else report.in_phase(phase)
+        assert of_phase.to_text()
+        assert of_phase.to_text(full=True)
+        assert json.loads(of_phase.to_json())
+        assert of_phase.to_markdown()
+        of_phase.save(tmp_path / "run.html")
+
+
+def test_a_wait_of_an_unknown_thread_is_in_measured_steps():
+    (line,) = build_report(waiting_nowhere()).gpu.lines
+    assert (line.file, line.section, line.blocked_ns) == ("train.py", None, MS)
+    assert build_report(waiting_nowhere(), phase="validation").gpu.lines == ()
 
 
 def test_how_keys_were_called_is_kept():

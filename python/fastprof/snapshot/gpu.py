@@ -238,13 +238,15 @@ def only_phases(
         phase: per thread and node the number of its phase.
     """
 
-    def is_wanted(row: GpuActivity | GpuHost) -> bool:
-        for thread, node in ((row.thread, row.node), (row.via_thread, row.via_node)):
-            if thread >= 0:
-                return phase[thread][node] in wanted
-        return STEPS in wanted
+    def is_wanted(thread: int, node: int, via_thread: int = -1, via_node: int = -1) -> bool:
+        if thread < 0:
+            thread, node = via_thread, via_node
+        return (STEPS if thread < 0 else phase[thread][node]) in wanted
 
-    activity = [row for row in gpu.activity if is_wanted(row)]
+    def at_site(row: GpuActivity | GpuHost) -> bool:
+        return is_wanted(row.thread, row.node, row.via_thread, row.via_node)
+
+    activity = [row for row in gpu.activity if at_site(row)]
     count: dict[int, int] = {}
     sum_ns: dict[int, int] = {}
     for row in activity:
@@ -275,7 +277,7 @@ def only_phases(
             for row in activity
             if row.what < 0 or row.what in became
         ),
-        host=tuple(row for row in gpu.host if is_wanted(row)),
-        lines=tuple(row for row in gpu.lines if phase[row.thread][row.node] in wanted),
+        host=tuple(row for row in gpu.host if at_site(row)),
+        lines=tuple(row for row in gpu.lines if is_wanted(row.thread, row.node)),
         sum_ns=sum(row.sum_ns for row in activity),
     )

@@ -9,7 +9,7 @@ from fastprof.names import printable_name
 from fastprof.render.html import tables
 from fastprof.render.html.charts import colours, figure, swatch
 from fastprof.render.html.markup import Markup, bullets, el, facts, joined, prose, table
-from fastprof.render.html.steps import memory_chart, step_charts
+from fastprof.render.html.steps import memory_chart, single_steps, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding, subject
 from fastprof.report.model import Report
@@ -145,9 +145,10 @@ def _steps(report: Report) -> list[Markup]:
         for colour, row in zip(colours([row.name for row in shown]), shown, strict=True)
     ]
     parts.append(_bar("Sections of a step", pieces, []))
-    timeline, histogram, cut = step_charts(report)
-    clipped = el("p", cut, class_="minor clipped") if cut else None
-    parts.append(el("div", figure(timeline), figure(histogram), clipped, class_="part charts"))
+    if single_steps(report):
+        timeline, histogram, cut = step_charts(report)
+        clipped = el("p", cut, class_="minor clipped") if cut else None
+        parts.append(el("div", figure(timeline), figure(histogram), clipped, class_="part charts"))
     parts.append(table(tables.step_table(report)))
     if steps.outliers:
         found = (

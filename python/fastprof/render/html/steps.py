@@ -19,10 +19,18 @@ _BARS = 50
 _MIB = 1 << 20
 
 
+def single_steps(report: Report) -> tuple[float, ...]:
+    """Return the ms of the steps that charts show, the last ones of the run."""
+    return report.steps.series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
+
+
 def step_charts(report: Report) -> tuple[Chart, Chart, str]:
-    """Return the charts of each step by section and of step times, and a note on what they omit."""
+    """Return the charts of each step by section and of step times, and a note on what they omit.
+
+    There must be a step that they can show.
+    """
     steps, series = report.steps, report.steps.series
-    wall = series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
+    wall = single_steps(report)
     # Without a separate series the kept steps are the last ones.
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
     places = series.numbers if series.wall_ms else range(first, first + len(wall))
