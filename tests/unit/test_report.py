@@ -12,9 +12,11 @@ from fastprof.errors import ExportError, UnknownSectionError
 from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.report.figures import duration
+from fastprof.report.from_stats import report_from_stats
 from fastprof.report.phase_names import ALIASES
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables import report as tables
 from hypothesis import given
 from hypothesis import strategies as st
@@ -410,3 +412,32 @@ def test_formats_are_found_by_name_and_unknown_ones_refused():
     assert formats.format_named("pstats").suffixes == (".stats", ".prof", ".pstats")
     with pytest.raises(ExportError, match="trace, fprof, pstats"):
         formats.format_named("xml")
+
+
+# ---- another phase ----
+
+
+def test_a_stats_file_has_the_whole_run_and_no_other_phase():
+    report = report_from_stats({("a.py", 1, "f"): (1, 1, 0.5, 0.5, {})})
+    assert report.in_phase("all") == report
+    for phase in ("steps", "setup"):
+        with pytest.raises(ValueError, match=rf"no phase '{phase}': a \.stats file has no phases"):
+            report.in_phase(phase)
+
+
+@pytest.mark.parametrize("correct_times", [True, False])
+def test_another_phase_is_corrected_as_the_first_one(correct_times):
+    """Without functions nothing but the cost of sections is subtracted."""
+    builder = Builder().thread(Node(section("data"), 10, 50 * MS), root_ns=50 * MS)
+    made = builder.snapshot(
+        meta={"own_ns": 10 * MS},
+        sections=(builder.stats("data", [5 * MS] * 10),),
+        steps=Steps(10, 0, 100 * MS, rows=(StepRow(builder.key(section("data")), 10, 50 * MS),)),
+        phases=(PhaseTime("steps", 100 * MS, 1),),
+    )
+    report = build_report(made, correct_times=correct_times)
+    rows = by_name(report.steps.rows)
+    assert ("(fastprof)" in rows) == correct_times
+    assert rows[UNACCOUNTED].mean_ms == (4 if correct_times else 5)
+    assert report.in_phase("all").steps == report.in_phase("all").in_phase("steps").steps
+    assert report.in_phase("all").steps == report.steps

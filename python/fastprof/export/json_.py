@@ -27,7 +27,7 @@ from fastprof.report.writers import plain_values
 SCHEMA = "fastprof.report/1"
 
 #: Fields that only serve the value in memory.
-_LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "_examined"})
+_LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "correct_times", "_examined"})
 #: Properties to write beside the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
     Report: ("examination",),

@@ -66,6 +66,8 @@ class Report:
     #: Every phase of the run; empty: the recording has none.
     phases: tuple[PhaseRow, ...] = ()
     has_tree: bool = True
+    #: Whether fastprof's cost, as far as it is known, is subtracted.
+    correct_times: bool = True
     gpu: GpuReport | None = None
     kernels: tuple[KernelRow, ...] = ()
     memory: MemoryReport | None = None
@@ -108,7 +110,11 @@ class Report:
         Raises:
             ValueError: there is no such phase, or it is empty.
         """
-        return build_report(self.snapshot, correct_times=self.overhead.corrected, phase=phase)
+        if not self.has_tree:
+            if phase == ALL:
+                return self
+            raise ValueError(f"no phase {phase!r:.80}: a .stats file has no phases of the run")
+        return build_report(self.snapshot, correct_times=self.correct_times, phase=phase)
 
     def functions_in(self, section: str) -> tuple[FunctionRow, ...]:
         """Return the functions that ran inside a section, nested sections included.
@@ -279,6 +285,7 @@ def build_report(
         gpu=gpu_part,
         kernels=kernels,
         memory=memory_report(snapshot),
+        correct_times=correct_times,
         worker_functions=worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
     )
