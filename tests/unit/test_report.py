@@ -177,6 +177,20 @@ def test_one_section_name_in_several_threads_is_one_row():
     assert row.share == 2.0  # two threads at once
 
 
+@pytest.mark.parametrize(("in_both", "share"), [(False, 1.0), (True, 2.0)])
+def test_the_share_of_a_section_is_of_the_time_of_its_threads(in_both, share):
+    """The hook's cost in other threads does not shorten the time in which it ran."""
+    builder = Builder()
+    busy = Node(py("busy"), 1_000_000, 1000 * MS)
+    builder.thread(Node(section("work"), 1, 0, [busy]) if in_both else busy)
+    builder.thread(Node(section("work"), 1, 1000 * MS), ident=2)
+    stats = [builder.stats("work", [1000 * MS], thread=thread) for thread in (1, 0)]
+    made = builder.snapshot(sections=tuple(stats[: 1 + in_both]), calibration=cost(python=(300, 0)))
+    (row,) = build_report(made).sections
+    assert row.total_ms == (1700 if in_both else 1000)
+    assert row.share == pytest.approx(share)
+
+
 def test_self_time_leaves_out_nested_sections_but_not_functions():
     inner = Node(section("inner"), 1, 30 * MS)
     work = Node(py("work"), 1, 20 * MS, [inner])

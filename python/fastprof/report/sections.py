@@ -40,24 +40,38 @@ def section_rows(
         flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
         for thread, column in zip(threads, correction.self_ns, strict=False)
     )
-    wall_ns = _corrected_wall_ns(snapshot, correction)
+    removed = [
+        sum(tree.nodes.self_ns) - sum(column)
+        for tree, column in zip(threads, correction.self_ns, strict=False)
+    ]
     return tuple(
-        _section_row(name, stats, tree.rows.get(first[name]), wall_ns, use_of(gpu, first[name]))
+        _section_row(
+            name,
+            stats,
+            tree.rows.get(first[name]),
+            snapshot.duration_ns - _hook_ns(stats, removed),
+            use_of(gpu, first[name]),
+        )
         for name, stats in parts.items()
     )
 
 
-def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
-    """Return the wall time without the hook: threads overlap, so subtract the busiest one's."""
-    removed = [
-        sum(tree.nodes.self_ns) - sum(column)
-        for tree, column in zip(snapshot.threads, correction.self_ns, strict=True)
-    ]
-    return max(0, snapshot.duration_ns - max(removed, default=0))
+def _hook_ns(parts: Sequence[SectionStats], removed: Sequence[int]) -> float:
+    """Return how much the hook lengthened the run for a section; ``removed`` is per thread.
+
+    Threads overlap, so the cost in other threads does not count, and that in each of its own counts
+    in proportion to the section's time there.
+    """
+    outer_ns = sum(p.outer_ns for p in parts)
+    return sum(removed[p.thread] * p.outer_ns for p in parts) / outer_ns if outer_ns else 0.0
 
 
 def _section_row(
-    name: str, parts: Sequence[SectionStats], in_tree: Row | None, wall_ns: int, gpu: GpuUse | None
+    name: str,
+    parts: Sequence[SectionStats],
+    in_tree: Row | None,
+    wall_ns: float,
+    gpu: GpuUse | None,
 ) -> SectionRow:
     count = sum(p.count for p in parts)
     errors = sum(p.errors for p in parts)
@@ -94,7 +108,7 @@ def _section_row(
         p50_ms=p50,
         p95_ms=p95,
         p99_ms=p99,
-        share=total_ns / wall_ns if wall_ns else None,
+        share=total_ns / wall_ns if wall_ns > 0 else None,
         errors=errors,
         open=still_open,
         raw_total_ms=outer_ns / 1e6,
