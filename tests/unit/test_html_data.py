@@ -16,6 +16,7 @@ from fastprof.cli import main
 from fastprof.render.html import run_phases as phases
 from fastprof.render.html import write
 from fastprof.render.html.chapters import tiles
+from fastprof.render.html.charts import figure
 from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
 from fastprof.render.html.functions import function_columns
@@ -23,14 +24,15 @@ from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.render.html.markup import prose, safe_json
 from fastprof.render.html.run_phases import PhaseView
 from fastprof.render.html.sources import Sources
-from fastprof.render.html.steps import step_charts
+from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.render.html.strings import Strings
 from fastprof.render.html.tables import limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
-from fastprof.tables.cells import Table
+from fastprof.tables.cells import Table, number
 from fastprof.tables.steps import kind_name
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ from unit.pages import (
     text_of,
     training,
 )
-from unit.snapshots import MS, Node, activity, c, gpu, kernel, py, tree
+from unit.snapshots import MIB, MS, Node, activity, c, gpu, kernel, memory, py, tree
 from unit.test_in_run import simulated
 
 
@@ -252,8 +254,49 @@ def test_the_histogram_counts_each_step_that_is_shown(report):
     _, histogram, _ = step_charts(with_steps(report, [15.0] * 100 + [16.0] * 19 + [291.0]))
     assert sum(histogram.lines[0].values) == 119
     assert histogram.readings[0].endswith(": 100 steps")
-    _, histogram, _ = step_charts(with_steps(report, [15.0] * 3))
-    assert list(histogram.lines[0].values) == [3]
+
+
+@pytest.mark.parametrize(
+    ("wall", "counts", "first"),
+    [
+        ([300.0], [0, 1, 0], "255 to 285 ms: 0 steps"),
+        ([15.0] * 3, [0, 3, 0], "12.8 to 14.2 ms: 0 steps"),
+        ([0.0] * 3, [3, 0, 0], "0 to 0.100 ms: 3 steps"),
+    ],
+)
+def test_steps_that_took_equally_long_are_one_bar_with_its_marks(report, wall, counts, first):
+    _, histogram, _ = step_charts(with_steps(report, wall))
+    assert list(histogram.lines[0].values) == counts
+    assert histogram.readings[0] == first
+    assert [name for name, _ in histogram.marks] == [
+        f"{name} {number(wall[0])}" for name in ("p50", "p95")
+    ]
+    places = re.findall(r"(?:left|right):(-?[\d.]+)%", figure(histogram))
+    assert len(places) >= 2
+    assert all(0 <= float(place) <= 100 for place in places)
+
+
+def test_the_percentiles_of_a_chart_are_those_of_its_steps():
+    """A run has more steps than a report has one by one."""
+    made = training()
+    steps = replace(made.steps, count=10_003, recent_ns=made.steps.recent_ns[:5])
+    report = with_steps(report_of(replace(made, steps=steps)), [20.0] * 90 + [30.0] * 10)
+    assert report.steps.p50_ms < 15
+    timeline, histogram, _ = step_charts(report)
+    assert timeline.label == "100 steps from 3 on: median 20.0 ms, p95 30.0 ms."
+    assert [ms for _, ms in histogram.marks] == [20, 30]
+
+
+def test_a_sample_of_memory_is_after_a_number_of_steps():
+    """The last step of ten has number 9 in the other charts."""
+    samples = (MemorySample(0, 0, 0, 0, 0), MemorySample(10, MIB, 2 * MIB, MIB, 2 * MIB))
+    made = report_of(replace(training(), memory=memory(samples=samples, steps=2)))
+    chart = memory_chart(made.memory)
+    assert chart.units == ("steps done", "MiB")
+    assert chart.readings == [
+        "After 0 steps: allocated 0 MiB, reserved 0 MiB, peak reserved 0 MiB",
+        "After 10 steps: allocated 1.00 MiB, reserved 2.00 MiB, peak reserved 2.00 MiB",
+    ]
 
 
 def names_of(markup):

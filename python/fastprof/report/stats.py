@@ -46,7 +46,9 @@ def histogram_quantiles(
     return tuple(_interpolate(q * (total - 1), value_at, total) for q in quantiles)
 
 
-def exact_quantiles(values: Sequence[int], quantiles: Sequence[float]) -> tuple[float | None, ...]:
+def exact_quantiles(
+    values: Sequence[float], quantiles: Sequence[float]
+) -> tuple[float | None, ...]:
     """Return the same from the values themselves, without the bucket error."""
     if not values:
         return (None,) * len(quantiles)

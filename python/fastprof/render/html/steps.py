@@ -10,6 +10,7 @@ from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import MemoryReport
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.stats import exact_quantiles
 from fastprof.tables.blocks import Chart, Line, chart_top
 from fastprof.tables.cells import number
 
@@ -35,9 +36,10 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
     places = series.numbers if series.wall_ms else range(first, first + len(wall))
     top, above = chart_top(wall)
+    p50, p95 = exact_quantiles(wall, (0.50, 0.95))
     label = (
-        f"{plural(len(wall), 'step')} from {first:,} on: median {number(steps.p50_ms)} ms, "
-        f"p95 {number(steps.p95_ms)} ms"
+        f"{plural(len(wall), 'step')} from {first:,} on: median {number(p50)} ms, "
+        f"p95 {number(p95)} ms"
     )
     columns = _columns(report, wall)
     named = dict(zip((name for name, _ in columns), colours([n for n, _ in columns]), strict=True))
@@ -54,7 +56,8 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
             f"{plural(above, 'step')} above {number(top)} ms {are} clipped in these charts (marked "
             f"by a dot in the first); the longest took {number(max(wall))} ms."
         )
-    return timeline, _histogram(report, [ms for ms in wall if ms <= top], label), cut
+    histogram = _histogram([ms for ms in wall if ms <= top], label, (("p50", p50), ("p95", p95)))
+    return timeline, histogram, cut
 
 
 def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:
@@ -104,10 +107,16 @@ def _readings(
         yield f"Step {place:,}, {number(wall[i])} ms{': ' if inside else ''}{inside}{more}"
 
 
-def _histogram(report: Report, shown: Sequence[float], label: str) -> Chart:
+def _histogram(
+    shown: Sequence[float], label: str, marks: Sequence[tuple[str, float | None]]
+) -> Chart:
     low, high = min(shown), max(shown)
-    width = (high - low) / min(_BARS, max(1, math.isqrt(4 * len(shown)))) or max(high, 1.0) / 10
-    counts = [0] * (round((high - low) / width) or 1)
+    width = (high - low) / min(_BARS, max(1, math.isqrt(4 * len(shown))))
+    if not width:  # a single bar needs room beside it
+        width = max(high, 1.0) / 10
+        low = max(0.0, low - 1.5 * width)
+        high = low + 3 * width
+    counts = [0] * round((high - low) / width)
     for ms in shown:
         counts[min(len(counts) - 1, int((ms - low) / width))] += 1
     edges = [low + i * width for i in range(len(counts) + 1)]
@@ -115,8 +124,6 @@ def _histogram(report: Report, shown: Sequence[float], label: str) -> Chart:
         f"{number(a)} to {number(b)} ms: {plural(n, 'step')}"
         for a, b, n in zip(edges, edges[1:], counts, strict=False)
     ]
-    steps = report.steps
-    marks = [("p50", steps.p50_ms), ("p95", steps.p95_ms)]
     return Chart(
         "How long steps took", f"{label}.", "bars", ("ms per step", "steps"),
         [edge + width / 2 for edge in edges[:-1]], (Line("steps", 0, counts),), readings,
@@ -138,14 +145,14 @@ def memory_chart(memory: MemoryReport) -> Chart:
     ]
     places = [sample.step for sample in memory.samples]
     readings = [
-        f"Step {step:,}: "
+        f"After {plural(step, 'step')}: "
         + ", ".join(f"{name} {number(column[i])} MiB" for name, column in columns)
         for i, step in enumerate(places)
     ]
     return Chart(
         "GPU memory, step by step",
         f"MiB of GPU memory at the end of {plural(len(places), 'step')}.",
-        "line", ("step", "MiB"), places,
+        "line", ("steps done", "MiB"), places,
         tuple(Line(name, i, column) for i, (name, column) in enumerate(columns)), readings,
         max(max(column) for _, column in columns) or 1.0,
     )  # fmt: skip
