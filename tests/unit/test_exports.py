@@ -6,6 +6,7 @@ import csv
 import html
 import html.parser
 import io
+import json
 import math
 import sys
 from dataclasses import replace
@@ -21,7 +22,7 @@ from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot.steps import StepSeries
+from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.columns import TABLES, columns
 from fastprof.tables.overview import overview as overview_of
 from fastprof.tables.report import all_tables
@@ -43,6 +44,18 @@ def gpu_report():
 
 def read(text):
     return list(csv.DictReader(io.StringIO(text), strict=True))
+
+
+# ---- JSON
+
+
+def test_times_of_places_are_in_ms_as_all_times_in_json():
+    split = (("compute", 70 * MS), ("gc", 30 * MS))
+    steps = Steps(10, 0, 100 * MS, split=split, split_places=(SplitPlace("gc", 0, 1, 25 * MS),))
+    report = build_report(tree(Node(py("train"), 1, 100 * MS), steps=steps))
+    (row,) = (row for row in json.loads(report.to_json())["steps"]["split"] if row["name"] == "gc")
+    assert row["total_ms"] == 30
+    assert row["places"] == [["train prog.py:1", 25]]
 
 
 # ---- CSV

@@ -22,6 +22,7 @@ from fastprof.report.model_gpu import (
     KernelRow,
 )
 from fastprof.report.rows import SectionRow, StepTable
+from fastprof.report.steps import SplitRow
 from fastprof.report.writers import plain_values
 
 SCHEMA = "fastprof.report/1"
@@ -66,4 +67,6 @@ def _fields(value: Any) -> dict[str, Any]:
             found[f.name[:-3] + "_ms"] = None if held is None else held / 1e6
         elif f.name not in _LEFT_OUT:
             found[f.name] = held
+    if isinstance(value, SplitRow):
+        found["places"] = [(text, ns / 1e6) for text, ns in value.places]
     return found | {name: getattr(value, name) for name in _DERIVED.get(type(value), ())}
