@@ -104,3 +104,13 @@ def test_a_model_compiled_in_place_is_left_as_it_was() -> None:
         model(torch.ones(1, 4))
     assert model._compiled_call_impl is inside.__wrapped__
     assert fastprof.session.current.running() is None
+
+
+def test_torch_compile_looks_through_the_wrapped_copies() -> None:
+    def double(x):
+        return torch.Tensor.to(x, torch.float64).to(torch.float32) * 2
+
+    with torch_loop.attach(functions=False) as loop:
+        loop._hooks._install_copies()
+        compiled = torch.compile(double, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))

@@ -751,6 +751,42 @@ def test_the_copies_of_a_tensor_are_wrapped_only_when_cuda_is_in_use() -> None:
     assert (report.section("h2d").count, report.section("h2d").errors) == (2, 2)
 
 
+class Tagged(torch.Tensor):
+    seen: list[object] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+@pytest.mark.parametrize("name", ["to", "cuda"])
+def test_the_wrapped_copies_of_a_tensor_are_equal_to_the_originals(name) -> None:
+    original = getattr(torch.Tensor, name)
+    with attach() as loop:
+        loop._hooks._install_copies()
+        wrapped = getattr(torch.Tensor, name)
+        assert vars(torch.Tensor)[name] is wrapped is not original
+        assert wrapped in {original}
+        assert original in {wrapped}
+        assert wrapped in [original]
+        assert wrapped != torch.Tensor.cpu
+        assert repr(wrapped) == repr(original)
+        assert wrapped.__doc__ == original.__doc__
+        assert wrapped.__objclass__ is original.__objclass__
+        for again in (pickle.loads(pickle.dumps(wrapped)), copy.deepcopy(wrapped)):
+            assert again is original
+        assert torch.overrides.resolve_name(wrapped) == f"torch.Tensor.{name}"
+        # torch itself compares: this raised "Attempted to use an uninitialized parameter".
+        lazy = torch.nn.LazyLinear(2)
+        assert lazy.to("cpu") is lazy
+        Tagged.seen.clear()
+        with contextlib.suppress(RuntimeError, AssertionError):
+            getattr(torch.ones(2).as_subclass(Tagged), name)("cpu")
+        assert original in Tagged.seen
+    assert getattr(torch.Tensor, name) is original
+
+
 def test_wrap_of_what_is_no_dataloader() -> None:
     batches = [1, 2, 3]
     assert fastprof.wrap(batches, name="main") is batches

@@ -6,6 +6,7 @@ the code before and after is fastprof's.
 
 import functools
 from collections.abc import Callable
+from types import MethodDescriptorType, MethodType
 from typing import Any
 
 Args = tuple[Any, ...]
@@ -23,6 +24,7 @@ def wrap(original: Callable[..., Any], before: Before | None, after: After) -> C
     """Return a function that behaves like ``original``, between ``before`` and ``after``.
 
     Exceptions of these two are suppressed: refusing an invalid call is the task of ``original``.
+    For a method that is written in C the result is equal to ``original``, see :class:`_Method`.
     """
 
     # Guarded here instead of in a separate function: this runs at every backward.
@@ -43,4 +45,43 @@ def wrap(original: Callable[..., Any], before: Before | None, after: After) -> C
                 pass
         return result
 
+    if isinstance(original, MethodDescriptorType):
+        return _Method(original, call_through)
     return call_through
+
+
+class _Method:
+    """Takes the place of a method that is written in C, and is equal to it.
+
+    torch hands ``torch.Tensor.to`` to ``__torch_function__``, where torch and other packages look
+    for it in sets of methods that they made earlier.  torch.compile looks at its class.
+    """
+
+    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, original)
+        self._call = call
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self._call, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def __eq__(self, other: object) -> Any:
+        return self.__wrapped__ == other
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> Any:
+        return self.__wrapped__.__reduce__()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.__wrapped__)
