@@ -671,6 +671,16 @@ def test_models_may_be_copied_and_saved_while_hooks_are_in_them(tmp_path) -> Non
     assert counts(loop)["0"] == 1 + 2 * 3
 
 
+def test_the_wrapped_save_is_one_function_under_both_of_its_names(tmp_path) -> None:
+    with attach() as loop:
+        assert torch.save is torch.serialization.save
+        # As multiprocessing sends it to a process that saves.
+        assert pickle.loads(pickle.dumps(torch.save)) is torch.save
+        torch.save({}, tmp_path / "a.pt")
+        torch.serialization.save({}, tmp_path / "b.pt")
+    assert counts(loop) == {"checkpoint": 2}
+
+
 def test_a_trainers_integration_that_claims_the_process_is_alone() -> None:
     truth = Truth()
     model, optimizer = made(truth)

@@ -62,8 +62,12 @@ class Guarded:
         self, part: str, owner: Any, name: str, before: Before | None, after: After
     ) -> None:
         """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
-        original = getattr(owner, name)
+        self._put(owner, name, self._around(part, getattr(owner, name), before, after))
 
+    def _around(
+        self, part: str, original: Callable[..., Any], before: Before | None, after: After
+    ) -> Callable[..., Any]:
+        """Return ``original`` between ``before`` and ``after``."""
         off, switch_off, own = self._off, self._switch_off, self._own
 
         def guarded_before(args: Any, kwargs: Any) -> None:
@@ -84,7 +88,7 @@ class Guarded:
                     switch_off(part, error)
                 own.took(began, ns, apart_ns)
 
-        self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
+        return wrap(original, before and guarded_before, guarded_after)
 
     def _put(self, owner: Any, name: str, new: Any) -> None:
         inherited, original = name not in vars(owner), getattr(owner, name)

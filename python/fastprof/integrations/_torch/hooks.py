@@ -340,8 +340,13 @@ class Hooks(Guarded):
 
     def _install_checkpoint(self) -> None:
         begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
+        # Both names must keep one function: pickle stores it by the name in its module.
+        wrappers: dict[Any, Any] = {}
         for owner in (self._torch, sys.modules["torch.serialization"]):
-            self._replace("checkpoint", owner, "save", begins, ends)
+            save = owner.save
+            if save not in wrappers:
+                wrappers[save] = self._around("checkpoint", save, begins, ends)
+            self._put(owner, "save", wrappers[save])
         tensors = TorchImport(
             lambda: self._part("checkpoint", self._install_safetensors), "safetensors.torch"
         )
