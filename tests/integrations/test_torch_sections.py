@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 from fastprof import profile_section  # noqa: E402
 from fastprof.integrations import torch_loop  # noqa: E402
 from fastprof.integrations._torch import owner as torch_owner  # noqa: E402
+from fastprof.integrations._torch.models import has_loss  # noqa: E402
 from loops import Recording, train_keys, val_keys  # noqa: E402
 from torch_programs import Items, Model, SlowSGD, Truth, loader  # noqa: E402
 
@@ -679,6 +680,84 @@ def test_the_wrapped_save_is_one_function_under_both_of_its_names(tmp_path) -> N
         torch.save({}, tmp_path / "a.pt")
         torch.serialization.save({}, tmp_path / "b.pt")
     assert counts(loop) == {"checkpoint": 2}
+
+
+class Computed:
+    """An output that computes its loss when it is asked for it."""
+
+    asked = 0
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+    @property
+    def loss(self) -> Any:
+        type(self).asked += 1
+        return self.output.sum()
+
+
+class Missing(Computed):
+    @property
+    def loss(self) -> Any:
+        raise RuntimeError("there is no loss yet")
+
+    requires_grad = loss
+
+
+@pytest.mark.parametrize("kind", [Computed, Missing])
+def test_the_loss_of_an_output_is_computed_by_the_program_alone(kind) -> None:
+    class Net(torch.nn.Linear):
+        def forward(self, x):
+            return kind(super().forward(x))
+
+    model = Net(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    Computed.asked = kind.asked = 0
+    with attach() as loop:
+        for batch in loader(Items(None, 8)):
+            output = model(batch)
+            (output.loss if kind is Computed else output.output.sum()).backward()
+            optimizer.step()
+    assert Computed.asked == (4 if kind is Computed else 0)
+    assert counts(loop)["forward"] == 4
+
+
+def test_where_a_loss_is_found_in_an_output() -> None:
+    loss = torch.ones(1, requires_grad=True).sum()
+    many = loss.expand(2)
+    for output in (loss, (many, loss), [loss], {"logits": many, "loss": loss}):
+        assert has_loss(output)
+    for output in (many, loss.detach(), (many,), {"loss": many}, {}, None, 1, object(), Missing):
+        assert not has_loss(output)
+    held = Missing(None)
+    assert not has_loss(held)
+    vars(held)["loss"] = loss
+    assert has_loss(held)
+
+
+class Block(torch.nn.Linear):
+    """A layer of the program, which fx traces through."""
+
+
+def test_a_model_that_is_traced_by_fx_keeps_its_forward() -> None:
+    truth = Truth()
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Block(4, 4)
+
+        def forward(self, x):
+            return self.block(x)
+
+    model = Outer()
+    optimizer = SlowSGD(model.parameters(), truth)
+    with attach() as loop:
+        traced = torch.fx.symbolic_trace(model)
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert torch.equal(traced(torch.ones(4)), model(torch.ones(4)))
+    # And the call of the block by fx.
+    assert counts(loop)["forward"] == 4 + 1
 
 
 def test_a_trainers_integration_that_claims_the_process_is_alone() -> None:
