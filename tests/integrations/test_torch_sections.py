@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import io
 import pickle
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import fastprof
@@ -814,6 +816,44 @@ def test_p9_a_hook_that_fails_leaves_no_phase_of_the_run(tmp_path, monkeypatch) 
         fit(truth, model, optimizer, loader(Items(truth, 8)))
     assert calls.count("checkpoint") == 2, "once more, when the part was switched off"
     assert loop.report().section("forward").count == 8
+
+
+class Endless(torch.utils.data.DataLoader):
+    """A loader that keeps its workers for all epochs, as those of some packages do."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.iterator = super().__iter__()
+
+    def __iter__(self) -> Any:
+        return self.iterator
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_loader_that_holds_its_iterator_may_die(used) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        batches = Endless(Items(truth, 8), batch_size=2)
+        if used:
+            fit(truth, model, optimizer, batches)
+        gone = weakref.ref(batches)
+        del batches
+        # As without fastprof: at once if it was used.
+        assert not used or gone() is None
+        gc.collect()
+        assert gone() is None
+    assert counts(loop).get("data", 0) == 4 * used
+
+
+def test_a_module_that_was_compiled_in_place_may_die() -> None:
+    with attach():
+        model = torch.nn.Linear(4, 4)
+        model.compile(backend="eager")
+        gone = weakref.ref(model)
+        del model
+        gc.collect()
+        assert gone() is None
 
 
 def test_max_steps_ends_the_loaders() -> None:

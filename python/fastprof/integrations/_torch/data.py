@@ -29,6 +29,9 @@ STARTUP = profile_section("data_startup")
 _told: weakref.WeakKeyDictionary[Any, tuple[str | None, str, float | None]]
 _told = weakref.WeakKeyDictionary()
 
+#: Attribute of an iterator for its loader.
+_LOADER = "_fastprof_loader"
+
 
 def wrap(
     loader: _L, name: str | None = None, *, split: str | None = None, weight: float | None = None
@@ -113,7 +116,6 @@ class Loaders:
         self._phases = phases
         self._fail = fail
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
-        self._kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         #: The pass of the last batch, and the passes not settled yet.
         self._last: _Pass | None = None
         self._guessed: list[_Pass] = []
@@ -157,10 +159,10 @@ class Loaders:
             resumed = start is not None and start.kept is result
             loader = args[0]
             self._passes[result] = _Pass(loader, took_ns, resumed=resumed)
-            # Keep the loader for an iterator that may outlive it; but not for an iterator
-            # that the loader itself keeps.
+            # The iterator may outlive the loader, which is needed until the pass is settled.  A
+            # loader may hold its iterator: these two must be able to die together.
             if loader is not result and getattr(loader, "_iterator", None) is not result:
-                self._kept[result] = loader
+                getattr(result, "__dict__", {})[_LOADER] = loader
 
     def _start_of(self, loader: Any) -> _Start:
         kept = getattr(loader, "_iterator", None)
@@ -245,6 +247,8 @@ class Loaders:
         if entry is None or not known.settled:
             entry = known.entry = self._entry_of(loader)
             known.settled = entry.told
+        if known.settled:
+            vars(iterator).pop(_LOADER, None)
         self._phases.fetch_begins(entry.split == "val")
         took_ns, known.took_ns = known.took_ns, None
         if took_ns is not None:

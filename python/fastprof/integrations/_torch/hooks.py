@@ -170,13 +170,16 @@ class Hooks(Guarded):
         if result is FAILED or compiled is None:
             return
         seen = weakref.ref(module)
-        wrapped = wrap(compiled, *self._around_call(lambda args: seen()))
-        module._compiled_call_impl = wrapped
+        module._compiled_call_impl = wrap(compiled, *self._around_call(lambda args: seen()))
+        # Weak, because the compiled call has the module.
+        wrapped = weakref.ref(module._compiled_call_impl)
 
         def undo() -> None:
-            target = seen()
-            if target is not None and target._compiled_call_impl is wrapped:
-                target._compiled_call_impl = compiled
+            target, ours = seen(), wrapped()
+            if target is None or ours is None:
+                return
+            if target._compiled_call_impl is ours:
+                target._compiled_call_impl = ours.__wrapped__
 
         self._undo.append(undo)
 
