@@ -1,10 +1,10 @@
-/* end_signal: ends a process whose main thread cannot handle SIGTERM. */
+/* end_signal: handles SIGTERM, of which the program sees the default action. */
 #ifndef FP_PY_END_SIGNAL_H
 #define FP_PY_END_SIGNAL_H
 
 #include "py/pycompat.h" /* Python.h goes first */
 
-/* _core.limit_sigterm and _core.sigterm_taken. */
+/* _core.handle_sigterm, _core.leave_sigterm and _core.sigterm_taken. */
 extern PyMethodDef fp_end_signal_methods[];
 
 #endif

@@ -271,8 +271,15 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
-def limit_sigterm() -> None:
-    """SIGTERM ends the process if Python's handler, which is installed, has not run 5 s later."""
+def handle_sigterm(carrier: int, /) -> bool:
+    """Let SIGTERM run Python's handler of the signal ``carrier``; return whether it does now.
+
+    False: it has another action than the default one.  ``signal.getsignal`` finds the default one.
+    The process ends if Python's handler has not run 5 s later.
+    """
+
+def leave_sigterm() -> None:
+    """Restore the default action of SIGTERM, unless the program has set another one since."""
 
 def sigterm_taken() -> None:
     """Note that Python's handler has run."""

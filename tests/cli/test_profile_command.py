@@ -180,6 +180,34 @@ def test_f22_a_handler_of_the_program_is_its_own(script: Any, tmp_path: Path) ->
     assert has_work(tmp_path / "p.stats")
 
 
+@pytest.mark.parametrize(
+    ("calls", "status"),
+    [
+        ("old(*args)", 0),  # Lightning: it ends after the step, or goes on
+        ("old(*args)\n    else:\n        os._exit(7)", 7),
+    ],
+)
+def test_f22_the_program_finds_the_default_action(
+    script: Any, tmp_path: Path, calls: str, status: int
+) -> None:
+    source = f"""
+import os, signal
+old = signal.getsignal(signal.SIGTERM)
+def handler(*args):
+    print("handled", flush=True)
+    if callable(old):
+        {calls}
+signal.signal(signal.SIGTERM, handler)
+os.kill(os.getpid(), signal.SIGTERM)
+print("alive", flush=True)
+signal.signal(signal.SIGTERM, old)
+"""
+    script(source)
+    result = fastprof_m("-o", "p.stats", "train.py", cwd=tmp_path).check(returncode=status)
+    assert result.stdout.split() == ["handled", "alive"][: 1 if status else 2]
+    assert has_work(tmp_path / "p.stats")
+
+
 def test_f22_an_ignored_sigterm_stays_ignored(script: Any, tmp_path: Path) -> None:
     script("import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('alive')\n")
     command = f"trap '' TERM; exec {sys.executable} -m fastprof -o p.stats train.py"

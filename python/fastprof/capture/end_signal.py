@@ -1,5 +1,5 @@
-"""Limits how long a handler of SIGTERM may wait for the main thread."""
+"""Handles SIGTERM without the program's knowledge."""
 
-from fastprof._core import limit_sigterm, sigterm_taken
+from fastprof._core import handle_sigterm, leave_sigterm, sigterm_taken
 
-__all__ = ["limit_sigterm", "sigterm_taken"]
+__all__ = ["handle_sigterm", "leave_sigterm", "sigterm_taken"]

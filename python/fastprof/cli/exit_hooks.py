@@ -4,7 +4,8 @@ The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the `
 ``os._exit`` and SIGTERM do not, so this module catches them while the program runs: it wraps
 ``os._exit``, and handles SIGTERM if its action was the default one.  Afterwards the process dies as
 it would have died.  If the main thread does not return from C code, such as a collective, it dies
-5 s after SIGTERM and writes nothing.
+5 s after SIGTERM and writes nothing.  The program still sees the default action: trainers call a
+handler that they find from their own, with which the process would have gone on.
 
 A forked child gets the program's own handlers back and never writes anything.
 """
@@ -19,6 +20,9 @@ from typing import Any, NoReturn
 
 from fastprof.cli.messages import on_lines
 from fastprof.session.patching.collector import collector_paused
+
+#: The signal whose handler in Python SIGTERM runs; nothing sends it.  0: this platform has none.
+_CARRIER = getattr(signal, "SIGRTMAX", 1) - 1
 
 
 class Endings:
@@ -44,9 +48,8 @@ class Endings:
         self.in_order = False
         self._real_exit = os._exit
         self._installed: Any = None
-        self._handles_sigterm = False
-        #: Says that the handler of SIGTERM runs; set with it.
-        self._taken: Callable[[], None]
+        #: The functions of the C extension, while SIGTERM is handled.
+        self._signal: Any = None
 
     def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
         stop, end, real_exit = self.stop, self._end, self._real_exit
@@ -64,13 +67,16 @@ class Endings:
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            and _CARRIER
+            and signal.getsignal(_CARRIER) is signal.SIG_DFL
         ):
             from fastprof.capture import end_signal  # needs the C extension
 
-            self._taken = end_signal.sigterm_taken
-            signal.signal(signal.SIGTERM, self._on_sigterm)
-            end_signal.limit_sigterm()
-            self._handles_sigterm = True
+            signal.signal(_CARRIER, self._on_sigterm)
+            if end_signal.handle_sigterm(_CARRIER):
+                self._signal = end_signal
+            else:
+                signal.signal(_CARRIER, signal.SIG_DFL)
         os.register_at_fork(after_in_child=self._restore)
         return self
 
@@ -112,7 +118,7 @@ class Endings:
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
-        self._taken()
+        self._signal.sigterm_taken()
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.
@@ -128,14 +134,13 @@ class Endings:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _restore(self) -> None:
-        """Restore the handlers that are still fastprof's: the program may have set others."""
+        """Restore the actions that are still fastprof's: the program may have set others."""
         if os._exit is self._installed:
             os._exit = self._real_exit
-        if self._handles_sigterm:
-            self._handles_sigterm = False
-            # Equal, not identical: a bound method is a new object each time.
-            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._signal is not None:
+            self._signal.leave_sigterm()
+            signal.signal(_CARRIER, signal.SIG_DFL)
+            self._signal = None
 
 
 def complain(message: str) -> None:
