@@ -346,6 +346,53 @@ def test_training_in_evaluation_mode_is_training() -> None:
     assert [row.split for row in loop.profiler.snapshot().loaders] == ["train"]
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_gradient_in_an_evaluation_is_part_of_it(grad) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    train, held_out = loader(Items(truth, 12)), loader(Items(None, 6, 0.005))
+    with attach() as loop:
+        for _ in range(3):
+            model.train()
+            fit(truth, model, optimizer, train)
+            model.eval()
+            for batch in held_out:  # an attack: it changes the input, not the model
+                batch.requires_grad_()
+                output = model(batch).sum()
+                if grad:
+                    torch.autograd.grad(output, batch)
+    splits = {(row.split, row.name): row.batches for row in loop.profiler.snapshot().loaders}
+    assert splits == {("train", "loader0"): 18, ("val", "loader0"): 9}
+    found = counts(loop)
+    assert (found["eval"], found["optimizer"]) == (3, 18)
+    assert found["backward"] == 18 + 9 * grad
+    report = loop.report()
+    assert report.steps.count == 18
+    validation = next(row for row in report.phases if row.name == "validation")
+    assert validation.wall_ms >= 3 * 6 * 5
+    assert "eval" not in rows(loop)
+
+
+@pytest.mark.parametrize("as_loader", [True, False])
+def test_a_model_that_stays_in_evaluation_mode_trains_from_the_first_step_on(as_loader) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        for _ in range(4):
+            data = loader(Items(truth, 8))
+            fit(truth, model, optimizer, data if as_loader else list(data))
+            model.eval()  # and nobody calls train()
+            with torch.no_grad():
+                for batch in loader(Items(None, 4)):
+                    model(batch)
+    found = counts(loop)
+    # The first batch after the first evaluation looks like another one.
+    assert (found["eval"], found["backward"], found["optimizer"]) == (4 + 1, 16, 16)
+    report = loop.report()
+    assert report.steps.count == 16
+    assert report.in_phase("steps").section("backward").count == 15
+
+
 def test_an_evaluation_that_is_left_early_ends_with_the_next_training_batch() -> None:
     truth = Truth()
     model, optimizer = made(truth)

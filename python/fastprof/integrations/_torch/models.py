@@ -198,3 +198,7 @@ class Models:
             module = None if self._seen is None else self._seen()
             return module is not None and not module.training
         return self.trained_mode and not module.training
+
+    def is_trained_one_evaluated(self) -> bool:
+        """Return whether a model was trained in training mode, and is in evaluation mode."""
+        return self.trained is not None and self.trained() is not None and self.are_evaluated()

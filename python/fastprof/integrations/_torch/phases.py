@@ -89,6 +89,8 @@ class Phases:
         self._in_closure = False
         self._stepped: Any = None
         self._eval_opened = False
+        # Autograd ran in it.
+        self._eval_graded = False
         self._leader: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
         # For ends of steps if no optimizer of torch steps.
@@ -210,12 +212,15 @@ class Phases:
         self._backwards += 1
         if self._backwards > 1 or self._in_call or self.fetching:
             return
+        if self.evaluating and self._optimized and self.models.is_trained_one_evaluated():
+            # Of an attack or an explanation; a step of an optimizer would show that it trains.
+            self._eval_graded = True
+            self._backward_opened = BACKWARD.enter_phase()
+            return
         if self._next_is_backward.get(self._returned) != 1:
             self._came_next(backward=True)
         self._returned = 0
-        if self.unsure:
-            self.unsure = False
-            self.on_training()
+        self._settle_training()
         if self.evaluating:
             self.end_evaluation()
         if not self._in_closure:
@@ -240,6 +245,11 @@ class Phases:
             # In the section, they would be functions of the program.
             self._backward_at = clock(), thread_time_ns()
         self._backward_opened = BACKWARD.enter_phase()
+
+    def _settle_training(self) -> None:
+        if self.unsure:
+            self.unsure = False
+            self.on_training()
 
     def _look_for_untrained(self) -> None:
         """Note in the run a module that records gradients, although nothing trains it."""
@@ -288,6 +298,9 @@ class Phases:
         if len(self._optimizers) == 1:
             self._in_call = False
             self._returned = 0
+            if self._eval_graded:  # it was training in evaluation mode
+                self._settle_training()
+                self.models.backward()
             self.end_evaluation()
             FORWARD.leave_now()
             if self._outside:
@@ -442,7 +455,7 @@ class Phases:
 
     def _close_evaluation(self) -> None:
         FORWARD.leave_now()
-        self.evaluating = False
+        self.evaluating = self._eval_graded = False
         if self._eval_opened:
             self._eval_opened = False
             EVAL.__exit__(None, None, None)
