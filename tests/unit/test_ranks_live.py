@@ -186,6 +186,12 @@ def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(
     assert job.run(12) == [line]  # and no further verdict
 
 
+def test_no_rank_is_late_by_less_than_nothing():
+    """Rank 1 is late by 4 ms per step, rank 0 by 70 ms in 8 steps of 104: 5.4 ms per step."""
+    job = Job(2, late=lambda r, s: 4.0 if r == 1 else 70.0 * (s % 104 < 8))
+    assert not re.search(r"(by|to) -", " ".join(job.run(20)))
+
+
 @pytest.mark.parametrize("where", ["forward", "backward", "(rest)"])
 @pytest.mark.parametrize("noise", [0.02, 0.1])
 def test_a_delay_of_5_percent_is_found_within_two_windows(where, noise):

@@ -109,6 +109,10 @@ def on(rank, ms, first=0, last=10**9):
     return lambda r, step: ms if r == rank and first <= step <= last else 0.0
 
 
+def on_every(rank, ms, steps):
+    return lambda r, step: ms if r == rank and step % steps == 0 else 0.0
+
+
 @pytest.mark.parametrize("world", [2, 4, 8])
 @pytest.mark.parametrize("where", ["data", "backward", "rest"])
 def test_a_delay_of_5_percent_is_found_with_section_and_function(world, where):
@@ -237,6 +241,7 @@ def test_ranks_that_are_late_in_turns_are_all_named():
     made = judged(job(data=lambda rank, step: 6.0 if step // 25 == rank else 0.0))
     assert [p.rank for p in made.periods] == [0, 1, 2, 3]
     assert [p.first for p in made.periods] == pytest.approx([3, 28, 53, 78], abs=2)
+    assert [p.late_ms for p in made.periods] == pytest.approx([6.0] * 4, abs=0.5)
     assert "Ranks are late in turns: rank 0 in steps 3 to " in made.verdict
 
 
@@ -400,6 +405,27 @@ def test_a_pause_every_ten_steps_is_late_in_a_tenth_of_them():
     assert made.straggler.rank == 0
     assert made.straggler.late_ms == pytest.approx(3.0, abs=0.4)
     assert "It is late in 10.0 % of the steps." in made.straggler.text
+
+
+def test_a_rank_that_is_late_in_most_steps_is_no_straggler_if_longer_ones_of_another_outweigh_it():
+    """Rank 1 is late by 2 ms in each step, rank 0 by 40 ms in every 13th: 3 ms per step."""
+    made = judged(job(2, steps=200, data=on(1, 2.0), rest=on_every(0, 40.0, 13)))
+    assert made.straggler is None
+    assert "not always the same rank" in made.notes[0]
+    # By less than 2 ms per step it stays the straggler: its delay is what is left.
+    late = judged(job(2, steps=200, data=on(1, 2.0), rest=on_every(0, 15.0, 13))).straggler
+    assert late.rank == 1
+    assert late.late_ms == pytest.approx(2.0 - 15.0 / 13, abs=0.15)
+    assert late.wait_ms > 0.0
+
+
+def test_a_rank_with_as_much_work_as_the_others_is_not_late_because_these_take_turns():
+    """The median of the others is late in no step, and each of them by as much on average."""
+
+    def delay(rank, step):
+        return 2.0 if rank == 1 else 6.0 * (step % 3 == (0, None, 1, 2)[rank])
+
+    assert judged(job(4, steps=200, data=delay)).straggler is None
 
 
 def test_random_jitter_is_no_straggler_but_its_cost_is_told():

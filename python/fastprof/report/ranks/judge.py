@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean, median
@@ -120,21 +120,16 @@ def lateness(
         # The hang of a rank is in the median of the others.
         hung = [set().union(*hung)] * len(lates)
     kept = [late.without(steps) for late, steps in zip(lates, hung, strict=True)]
+    judged = []
     usual = _usual([late.ms for late in kept])
-    return (
-        [
-            _judge(
-                late.numbers,
-                [ms - base for ms in late.ms],
-                step_ms,
-                1.0 / alarms / len(owns),
-                found,
-            )
-            for late, base, found in zip(kept, usual, hangs, strict=True)
-        ],
-        spread,
-        lates,
-    )
+    chance = 1.0 / alarms / len(owns)
+    for late, base, found, ahead in zip(kept, usual, hangs, _ahead(owns, kept), strict=True):
+        net = [ms - base for ms in late.ms]
+        one = _judge(late.numbers, net, step_ms, chance, found, ahead)
+        # Only the test is of what is left: in its window the rank is late by all of it.
+        windows = tuple(replace(w, late_ms=w.late_ms + base) for w in one.windows)
+        judged.append(replace(one, windows=windows))
+    return judged, spread, lates
 
 
 def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:
@@ -162,6 +157,26 @@ def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
         max(0.0, _median_without(means, place[i], len(means))) if i in place else 0.0
         for i in range(len(lates))
     ]
+
+
+def _ahead(owns: Sequence[Series], lates: Sequence[Series]) -> list[float]:
+    """Return how far the mean own work of each rank is above the median of the others.
+
+    If others are late in turns, the median of the others in a step contains none of their delays,
+    so this is less than the mean lateness.  It is of the steps that all ranks have; inf: of none.
+    """
+    ahead = [math.inf] * len(owns)
+    known = {i: set(late.numbers) for i, late in enumerate(lates) if late.ms}
+    common = set.intersection(*known.values()) if len(known) > 1 else set()
+    if common:
+        works = sorted((_mean_in(owns[i], common), i) for i in known)
+        for place, (ms, i) in enumerate(works):
+            ahead[i] = ms - _median_without(works, place, len(works))
+    return ahead
+
+
+def _mean_in(series: Series, steps: Collection[int]) -> float:
+    return fmean([ms for n, ms in zip(series.numbers, series.ms, strict=True) if n in steps])
 
 
 def _against_others(owns: Sequence[Series]) -> tuple[list[Series], float]:
@@ -205,6 +220,7 @@ def _judge(
     step_ms: float,
     chance: float,
     hangs: Sequence[tuple[int, float]],
+    ahead: float = math.inf,
 ) -> Lateness:
     if len(late) < 2:
         return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
@@ -212,8 +228,10 @@ def _judge(
     # Two tests of the mean, and one for windows.
     chance /= 3.0
     mean, error, seen_from = _mean(late, 1.0, least, chance)
-    is_late = mean >= seen_from > 0
-    if not is_late:
+    # Long steps of the others may outweigh a delay: then the job waits for them instead.
+    counts = min(mean, ahead) >= least / 2
+    is_late = counts and mean >= seen_from > 0
+    if counts and not is_late:
         # A delay in every step shows better without the extremes of a few.
         steady, steady_error, steady_from = _mean(*_without_extremes(late), least, chance)
         if steady >= steady_from > 0:
