@@ -18,7 +18,7 @@ from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.cause import onset
 from fastprof.report.ranks.judge import Series, groups_in_step, lateness
-from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
+from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler, WorkBetweenSteps
 from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
 from fastprof.report.ranks.verdict import Verdict, began
@@ -278,6 +278,32 @@ def test_a_rank_that_is_late_again_is_told_with_both_windows(world):
     ]
     assert made.verdict.startswith("Rank 1 is late in steps ")
     assert re.search(r" It is also late in steps \d+ to \d+ by [\d.]+ ms each\.", made.verdict)
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_another_rank_s_windows_are_told_of_that_rank(windows):
+    """Rank 1 is late in every step, rank 2 by more in some."""
+
+    def delay(rank, step):
+        there = 50 <= step < 80 or 130 <= step < 130 + 30 * (windows - 1)
+        return 6.0 if rank == 1 else 12.0 * (rank == 2 and there)
+
+    made = judged(job(4, steps=200, data=delay))
+    assert (made.straggler.rank, made.straggler.period) == (1, None)
+    assert [p.rank for p in made.periods] == [2] * windows
+    told = "; rank 2 ".join(p.text for p in made.periods)
+    assert made.verdict == f"{made.straggler.text} Late in some steps: rank 2 {told}."
+
+
+def test_windows_are_told_before_the_work_between_steps():
+    def delay(rank, step):
+        return 5.0 if rank == 1 and (50 <= step < 80 or 130 <= step < 160) else 0.0
+
+    made = judged(job(4, steps=200, data=delay))
+    work = WorkBetweenSteps(0, None, "checkpoint", 500.0, 0.0, 2.0, 0.1)
+    said = replace(made, between=work).verdict
+    assert said == f"{made.verdict} {work.text}"
+    assert " It is also late in steps " in made.verdict
 
 
 @pytest.mark.parametrize("kind", ["gauss", "expovariate", "pauses"])

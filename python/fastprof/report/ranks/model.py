@@ -134,6 +134,11 @@ class LatePeriod:
     last: int
     late_ms: float
 
+    @property
+    def text(self) -> str:
+        """``in steps 53 to 82 by 6.20 ms each``."""
+        return f"in steps {self.first} to {self.last} by {duration(self.late_ms)} each"
+
 
 @dataclass(frozen=True, slots=True)
 class LateStep:
@@ -382,7 +387,7 @@ class RankReport:
         if single and self.straggler is None:
             parts.append(single)
         if self.straggler is not None:
-            parts.append(self.straggler.text)
+            parts += [self.straggler.text, *self._period_texts(self.straggler)]
         elif self.seen_from_ms is None:
             rest = " in the other steps" if single else ""
             if len(self.rows) == 1:
@@ -400,25 +405,22 @@ class RankReport:
             )
         if self.between is not None:
             parts.append(self.between.text)
-        if len({period.rank for period in self.periods}) > 1:
-            turns = "; ".join(
-                f"rank {p.rank} in steps {p.first} to {p.last} by {duration(p.late_ms)} each"
-                for p in self.periods[:_TURNS]
-            )
-            more = len(self.periods) - _TURNS
-            parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
-        elif len(self.periods) > 1:
-            first = None if self.straggler is None else self.straggler.period
-            others = [p for p in self.periods if first is None or p.first != first.first]
-            also = "; ".join(
-                f"in steps {p.first} to {p.last} by {duration(p.late_ms)} each"
-                for p in others[:_TURNS]
-            )
-            more = len(others) - _TURNS
-            parts.append(f"It is also late {also}{f'; {more} more' if more > 0 else ''}.")
         if single and self.straggler is not None:
             parts.append(single)
         return " ".join(parts)
+
+    def _period_texts(self, late: Straggler) -> list[str]:
+        """Return the sentences on all periods but the one that the text of ``late`` names."""
+        rest = [period for period in self.periods if period != late.period]
+        own = [period.text for period in rest if period.rank == late.rank]
+        others = [
+            f"rank {period.rank} {period.text}" for period in rest if period.rank != late.rank
+        ]
+        if others and late.period is not None:
+            every = [f"rank {period.rank} {period.text}" for period in self.periods]
+            return [f"Ranks are late in turns: {_some(every)}."]
+        texts = [f"It is also late {_some(own)}."] if own else []
+        return [*texts, *([f"Late in some steps: {_some(others)}."] if others else [])]
 
     def _hang_texts(self) -> list[str]:
         """Return each hang, or many of them by rank with their sum."""
@@ -465,6 +467,12 @@ class RankReport:
 #: Periods and single steps that the verdict names.
 _TURNS = 6
 _HANGS = 3
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Return the first of these texts, and how many more there are."""
+    more = len(texts) - _TURNS
+    return "; ".join([*texts[:_TURNS], *([f"{more} more"] if more > 0 else [])])
 
 
 def named(ranks: Sequence[int]) -> str:
