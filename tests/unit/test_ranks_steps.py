@@ -758,6 +758,15 @@ def test_an_executor_reads_the_same_and_stays_open(saved):
         merge(paths, executor=4)
 
 
+def test_the_wait_and_its_part_of_the_step_are_of_the_same_time():
+    """Rank 2 is nearly as late as rank 1, so it hardly waits: the mean wait is below the delay."""
+    made = judged(job(data=lambda rank, step: {1: 10.0, 2: 9.0}.get(rank, 0.0)))
+    said = re.search(r"at most ([\d.]+) ms per step \(([\d.]+) % of the step\)", made.verdict)
+    step_ms = made.rows[1].step_ms
+    assert float(said[1]) == pytest.approx((10.0 + 10.0 + 1.0) / 3, abs=0.3)
+    assert float(said[2]) == pytest.approx(100 * float(said[1]) / step_ms, rel=0.01)
+
+
 def test_the_part_of_the_step_is_of_the_step_that_the_table_shows():
     # One step in five is three times as long: the mean step is not the median.
     late = judged(job(2, data=lambda rank, step: 40.0 * (step % 5 == 0) + 5.0 * (rank == 1)))

@@ -232,6 +232,11 @@ class Straggler:
         return fmean(ms for _, ms in self.waits)
 
     @property
+    def wait_share(self) -> float:
+        """:attr:`wait_ms` as a share of the step; ``late_share`` is that of the whole delay."""
+        return self.late_share * self.wait_ms / self.late_ms if self.late_ms else 0.0
+
+    @property
     def text(self) -> str:
         """The verdict in one or two sentences, the rank first."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
@@ -261,7 +266,7 @@ class Straggler:
             text += f"; {most.subject} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
-            f"({with_percent(self.late_share)} of the step)."
+            f"({with_percent(self.wait_share)} of the step)."
         )
         if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."

@@ -138,7 +138,7 @@ class Judge(HeardRanks):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The late rank (-1: none), the others' wait for it per step, its share in percent.
+        """The late rank (-1: none), the others' wait for it per step, the delay in % of a step.
 
         A rank that works between its steps while the others wait counts as late.
         """
