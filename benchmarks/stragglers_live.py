@@ -54,7 +54,7 @@ PROMISE_S = 20.0
 _MARK = "first late step"
 _LATE = re.compile(
     r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step"
-    r"(?:, waits for a CPU not counted,)? since about step (\d+): "
+    r"(?:, waits for a CPU not counted,)? since (?:about )?step (\d+)(?: or earlier)?: "
     r"([a-z ]+), (?:it waits for a CPU for [^,]+, )?(\S+) \("
 )
 _BETWEEN = re.compile(

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
 from fastprof.render.watch import watch_lines
+from fastprof.report.ranks.live.amount import Begin
 from fastprof.report.ranks.live.between import BetweenNow
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.text import late_text
@@ -184,6 +185,20 @@ def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(
     since = int(line.split("since about step ")[1].split(":")[0])
     assert abs(since - first) <= 2 * job.size
     assert job.run(12) == [line]  # and no further verdict
+
+
+def test_who_listens_late_does_not_know_when_a_delay_began():
+    """The windows that are there when ``fastprof watch`` starts show a late rank from the first."""
+    job = Job(2, late=on(1, 9.0))
+    job.run(40)
+    anew = Judge(JOB, 2)
+    for rank in range(2):
+        anew.hear(rank, job.value(rank), job.now)
+    verdict = anew.job_now(job.now).verdict
+    since = re.search(r" per step since step (\d+) or earlier: data", verdict)
+    assert since, verdict
+    assert int(since[1]) > 2000
+    assert " per step since about step 0: data" in job.judge.job_now(job.now).verdict
 
 
 def test_no_rank_is_late_by_less_than_nothing():
@@ -774,14 +789,16 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
         section="forward", section_ms=26.0, section_others_ms=20.0, waits=((0, 10.0),), also=(),
         functions=(FunctionExcess("decode", "dataset.py", 31, 9.0, 5.0),),
     )  # fmt: skip
-    assert late_text(late, 100, False) == (
+    assert late_text(late, Begin(100, shown=True), False) == (
         "Rank 1 is late by 10.0 ms per step since about step 100: forward +6.00 ms, and of all "
         "functions most in decode (dataset.py:31) +4.00 ms; this costs the job up to 10.0 %."
     )
     late = replace(late, without_cpu_wait=True)
     left_out = " by 10.0 ms per step, waits for a CPU not counted"
-    assert f"{left_out}, since about step 100: forward" in late_text(late, 100, False)
-    assert f"{left_out}: forward" in late_text(late, 100, True)
+    assert f"{left_out}, since about step 100: forward" in late_text(
+        late, Begin(100, shown=True), False
+    )
+    assert f"{left_out}: forward" in late_text(late, Begin(100, shown=True), True)
 
 
 def test_no_time_with_waits_for_a_cpu_stands_beside_a_delay_without_them():
@@ -796,15 +813,21 @@ def test_no_time_with_waits_for_a_cpu_stands_beside_a_delay_without_them():
         "data"
     )
     where, costs = "decode (dataset.py:31), mostly in time.sleep", "costs the job up to 10.0 %."
-    assert late_text(late, 100, False) == f"{start}, {where}; this {costs}"
+    assert late_text(late, Begin(100, shown=True), False) == f"{start}, {where}; this {costs}"
     part = replace(decode, ms=9.0, others_ms=5.0)
-    assert late_text(replace(late, functions=(part,)), 100, False) == (
+    assert late_text(replace(late, functions=(part,)), Begin(100, shown=True), False) == (
         f"{start}, and of all functions most in {where}, +4.00 ms; this {costs}"
     )
-    assert late_text(replace(late, functions=()), 100, False) == f"{start}; this {costs}"
+    assert (
+        late_text(replace(late, functions=()), Begin(100, shown=True), False)
+        == f"{start}; this {costs}"
+    )
     # A difference that fits the delay has its time.
     late = replace(late, section_ms=46.5, functions=(replace(decode, ms=46.1),))
-    assert late_text(late, 100, False) == f"{start}, {where}, +16.1 ms; this {costs}"
+    assert (
+        late_text(late, Begin(100, shown=True), False)
+        == f"{start}, {where}, +16.1 ms; this {costs}"
+    )
 
 
 def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():

@@ -21,7 +21,7 @@ from fastprof.report.ranks.judge import Series, groups_in_step, lateness
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler, WorkBetweenSteps
 from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
-from fastprof.report.ranks.verdict import Verdict, began
+from fastprof.report.ranks.verdict import Verdict, healthy
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -204,11 +204,21 @@ def test_the_first_late_step_is_told_if_it_is_not_the_first_of_all(first):
     late = judged(job(data=on(1, 4.0, first=first))).straggler
     assert (late.rank, late.period) == (1, None)
     if first:
-        since = first + 3  # the first measured step is step 3
-        assert abs(late.since - since) <= 2
-        assert late.text.endswith(f" It was not late before about step {late.since}.")
+        begin, since = late.healthy
+        assert begin == 3  # the first measured step
+        assert abs(since - 3 - first) <= 2
+        assert late.text.endswith(f" It was not late yet from step 3 to about step {since}.")
     else:
-        assert late.since is None
+        assert late.healthy is None
+
+
+def test_of_a_long_run_no_more_is_told_than_its_last_steps_show():
+    """Only the last 4096 steps are known one by one."""
+    late = judged(job(data=on(1, 4.0, first=10), first=50003)).straggler
+    assert late.text.endswith(
+        f" It was not late yet from step 50003 to about step {late.healthy[1]}."
+    )
+    assert abs(late.healthy[1] - 50013) <= 2
 
 
 def verdict_of(lateness, late_ms):
@@ -226,15 +236,15 @@ def test_noise_does_not_look_like_a_later_begin():
     for _ in range(200):
         lateness = [noise.gauss(1.0, 2.0) for _ in range(200)]
         by_noise += onset(dict(enumerate(lateness)), 1.0) >= 10
-        assert began(verdict_of(lateness, 1.0)) is None
+        assert healthy(verdict_of(lateness, 1.0)) is None
     assert by_noise > 20  # the largest change alone would be no evidence
 
 
 def test_a_rank_that_was_less_late_before_has_been_late_before():
     # By 7 % of a step, then by 25 %.
-    assert began(verdict_of([1.5] * 18 + [5.0] * 182, 4.7)) is None
-    assert began(verdict_of([0.1] * 18 + [5.0] * 182, 4.6)) == 18
-    assert began(verdict_of([], 4.6)) is None
+    assert healthy(verdict_of([1.5] * 18 + [5.0] * 182, 4.7)) is None
+    assert healthy(verdict_of([0.1] * 18 + [5.0] * 182, 4.6)) == (0, 18)
+    assert healthy(verdict_of([], 4.6)) is None
 
 
 def test_ranks_that_are_late_in_turns_are_all_named():

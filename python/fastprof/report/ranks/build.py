@@ -19,7 +19,7 @@ from fastprof.report.ranks.model import (
 )
 from fastprof.report.ranks.notes import rank_notes, steps_apart
 from fastprof.report.ranks.row import RankRun
-from fastprof.report.ranks.verdict import Verdict, began, by_steps
+from fastprof.report.ranks.verdict import Verdict, by_steps, healthy
 
 #: Fewest measured steps per rank for a verdict.
 MIN_STEPS = 5
@@ -63,7 +63,7 @@ def rank_report(
         signal=worst.signal,
         work_ms=tuple(works),
         imbalance=max(works) / fmean(works) - 1 if works and fmean(works) > 0 else None,
-        straggler=_with_its_begin(worst),
+        straggler=_with_healthy_steps(worst),
         functions=tuple(functions),
         notes=tuple(
             rank_notes(
@@ -87,9 +87,9 @@ def rank_report(
     )
 
 
-def _with_its_begin(verdict: Verdict) -> Straggler | None:
+def _with_healthy_steps(verdict: Verdict) -> Straggler | None:
     late = verdict.straggler
-    return None if late is None else replace(late, since=began(verdict))
+    return None if late is None else replace(late, healthy=healthy(verdict))
 
 
 def _weight(verdict: Verdict) -> tuple[float, float]:

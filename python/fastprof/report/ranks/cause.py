@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 from fastprof.report.phase_names import BACKWARD
+from fastprof.report.ranks.judge import LATE_SHARE
 from fastprof.report.ranks.model import FunctionExcess
 from fastprof.report.ranks.row import Place, RankRun, RankSteps, is_communication
 from fastprof.report.rows import UNACCOUNTED
@@ -17,6 +19,8 @@ EXPLAINS = 0.25
 _FUNCTIONS = 3
 #: A library function has most of a difference if it has this share of it.
 _MOST = 0.6
+#: Fewest steps, or blocks of steps, that show that a delay began after them.
+_HEALTHY = 10
 
 #: Section, its time here, and the median of the others; None: no particular section.
 Section = tuple[str | None, float | None, float | None]
@@ -188,3 +192,13 @@ def onset(lateness: Mapping[int, float], late_ms: float) -> int:
         if total > best:
             best, found = total, number
     return found
+
+
+def shows_begin(lateness: Mapping[int, float], first: int, late_ms: float, step_ms: float) -> bool:
+    """Return whether the steps before ``first`` show that a delay of ``late_ms`` began there."""
+    before = [ms for number, ms in lateness.items() if number < first]
+    if len(before) < _HEALTHY:
+        return False
+    # Noise alone can make a few steps of a late rank look healthy.
+    error = stdev(before) / math.sqrt(len(before))
+    return fmean(before) + 3.0 * error < min(late_ms / 2, LATE_SHARE * step_ms)

@@ -190,8 +190,9 @@ class Straggler:
     waiting for other ranks.  ``waits`` is the longest time per step that each other rank waits
     for it; ``also`` lists ranks nearly as late.  ``period``: it is late in these steps only, and
     the times are of these steps.  ``late_steps`` is the share of steps in which it is late by
-    half of ``late_ms`` or more.  ``since``: it was not late before about this step; None: it was,
-    or that is unknown.  ``functions`` take longer on it than on the others, the most first.
+    half of ``late_ms`` or more.  ``healthy``: it was not late yet from the first of these steps,
+    the first that is known, to about the second; None: it was, or that is unknown.  ``functions``
+    take longer on it than on the others, the most first.
     """
 
     rank: int
@@ -214,7 +215,7 @@ class Straggler:
     cpu_wait: tuple[float, float] | None = None
     #: Own work leaves out waiting for a CPU, which matters; sections and functions contain it.
     without_cpu_wait: bool = False
-    since: int | None = None
+    healthy: tuple[int, int] | None = None
 
     @property
     def during(self) -> str:
@@ -270,8 +271,9 @@ class Straggler:
         )
         if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."
-        elif self.since is not None:
-            text += f" It was not late before about step {self.since}."
+        elif self.healthy is not None:
+            first, last = self.healthy
+            text += f" It was not late yet from step {first} to about step {last}."
         if self.also:
             text += f" Late as well: {named(self.also)}."
         return text

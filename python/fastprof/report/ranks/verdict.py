@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from fastprof.report.figures import duration
 from fastprof.report.ranks.cause import (
@@ -16,8 +16,9 @@ from fastprof.report.ranks.cause import (
     own_ms,
     section_of_step,
     sections_of,
+    shows_begin,
 )
-from fastprof.report.ranks.judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, lateness
+from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
 from fastprof.report.ranks.model import SELDOM, HungRank, LatePeriod, LateStep, RankRow, Straggler
 from fastprof.report.ranks.row import RankRun
 
@@ -36,8 +37,6 @@ _NOTEWORTHY = 0.1
 _DIFFERS = 0.1
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
-#: Fewest steps before a delay that show that it began later than the job.
-_HEALTHY = 10
 #: Number of kept hangs, the longest ones.
 _MOST_HANGS = 50
 
@@ -361,8 +360,8 @@ def straggler_of(
     )
 
 
-def began(verdict: Verdict) -> int | None:
-    """Return the step before which the late rank was not late; None: it was, or not known."""
+def healthy(verdict: Verdict) -> tuple[int, int] | None:
+    """Return from which step to which the late rank was not late yet; None: it was, or unknown."""
     late = verdict.straggler
     if late is None or late.late_steps is None or late.late_steps < SELDOM:
         return None
@@ -372,13 +371,8 @@ def began(verdict: Verdict) -> int | None:
     if not lateness:
         return None
     first = onset(lateness, late.late_ms)
-    before = [ms for number, ms in lateness.items() if number < first]
-    if len(before) < _HEALTHY:
-        return None
-    # Noise alone can make a few steps of a late rank look healthy.
-    error = stdev(before) / math.sqrt(len(before))
-    enough = min(late.late_ms / 2, LATE_SHARE * verdict.step_ms)
-    return first if fmean(before) + 3.0 * error < enough else None
+    shown = shows_begin(lateness, first, late.late_ms, verdict.step_ms)
+    return (min(lateness), first) if shown else None
 
 
 def _cpu_wait(run: RankRun, first: int, last: int) -> float:

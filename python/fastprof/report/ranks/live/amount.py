@@ -1,9 +1,10 @@
 """Measures how late ranks are in their last blocks, since when, and in which functions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
-from fastprof.report.ranks.cause import function_excess, onset, own_ms, tells
+from fastprof.report.ranks.cause import function_excess, onset, own_ms, shows_begin, tells
 from fastprof.report.ranks.judge import LATE_SHARE
 from fastprof.report.ranks.live.window import RankDetail
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
@@ -42,14 +43,29 @@ def mean_late(runs: Sequence[RankRun], rank: int, signal: str) -> float | None:
     return None if here is None or not others else here - median_low(others)
 
 
-def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
-    """Return the step since which the rank has been late."""
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The ``step`` since which a rank has been late; ``shown``: steps before it show that."""
+
+    step: int
+    shown: bool = False
+
+    @property
+    def text(self) -> str:
+        """``since about step 1240``, or that it may have begun earlier."""
+        if self.shown or not self.step:
+            return f"since about step {self.step}"
+        return f"since step {self.step} or earlier"
+
+
+def begin_of(runs: Sequence[RankRun], late: Straggler, signal: str) -> Begin:
+    """Return since when the rank has been late, as far as its steps are known."""
     by_rank = {run.row.rank: run for run in runs}
     here = by_rank[late.rank].steps
     if here is None:
-        return 0
+        return Begin(0)
     if not tells(by_rank[late.rank], signal):
-        return here.numbers[0]
+        return Begin(here.numbers[0])
     own = dict(zip(here.numbers, own_ms(by_rank[late.rank], here, signal), strict=True))
     rest = [
         dict(zip(run.steps.numbers, own_ms(run, run.steps, signal), strict=True))
@@ -57,13 +73,16 @@ def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
         if run.row.rank != late.rank and run.steps is not None and tells(run, signal)
     ]
     if not rest:
-        return here.numbers[0]
+        return Begin(here.numbers[0])
     lateness = {
         number: ms - median(there)
         for number, ms in own.items()
         if (there := [values[number] for values in rest if number in values])
     }
-    return onset(lateness, late.late_ms) if lateness else here.numbers[-1]
+    if not lateness:
+        return Begin(here.numbers[-1])
+    first = onset(lateness, late.late_ms)
+    return Begin(first, shows_begin(lateness, first, late.late_ms, fmean(here.wall)))
 
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fastprof.report.figures import duration
 from fastprof.report.ranks.blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks.judge import FALSE_ALARMS, groups_in_step, out_of_step
-from fastprof.report.ranks.live.amount import functions, may_be_late, mean_late, since
+from fastprof.report.ranks.live.amount import Begin, begin_of, functions, may_be_late, mean_late
 from fastprof.report.ranks.live.between import BetweenNow
 from fastprof.report.ranks.live.compared import STRICT, Compared
 from fastprof.report.ranks.live.hang import ASKED
@@ -51,7 +51,7 @@ class _Late:
     """An open verdict."""
 
     straggler: Straggler
-    since: int
+    begin: Begin
     told: Straggler | None = None
     asked: float = 0.0
     request: Request | None = None
@@ -165,7 +165,7 @@ class Judge(HeardRanks):
             first = replace(first, also=tuple(sorted(also)))
             late: Straggler | None = first
             seen: Straggler | None = first
-            verdict = late_text(first, known[0].since, again=False)
+            verdict = late_text(first, known[0].begin, again=False)
         else:
             late, seen, verdict = self._late_now(now)
         hangs, moves = self._quiet(now, once=True).text(now)
@@ -204,8 +204,8 @@ class Judge(HeardRanks):
             nobody = f"{stalls_text(found)} No rank is late in the other steps"
         sure = next((rank for rank in found.late if rank in found.sure), None)
         if sure is not None:
-            late, began = self._since_its_begin(found, sure)
-            return late, late, late_text(late, began, again=False)
+            late, begin = self._since_its_begin(found, sure)
+            return late, late, late_text(late, begin, again=False)
         maybe = None if verdict is None else verdict.straggler
         if maybe is not None:
             return None, maybe, f"{may_be_late_text(maybe)}{waits}"
@@ -294,7 +294,11 @@ class Judge(HeardRanks):
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
-            late = found.late[rank].straggler_of(rank, known.since) if rank in found.late else None
+            late = (
+                found.late[rank].straggler_of(rank, known.begin.step)
+                if rank in found.late
+                else None
+            )
             # If only a minute shows the delay, a window shows it too large or too small.
             if late is not None and known.slow and rank in found.sure:
                 known.slow = late.late_ms < _CHANGE * known.straggler.late_ms
@@ -334,7 +338,7 @@ class Judge(HeardRanks):
         if not new or self.request() is not None or len(self._lates) >= ASKED:
             return
         late = found.late[new[0]].straggler_of(new[0])
-        self._open(_Late(late, 0, last=end), found, live, now)
+        self._open(_Late(late, Begin(0), last=end), found, live, now)
 
     def _begin_slow(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
         """Begin a verdict on the rank that was latest in the last minute, if it still is late."""
@@ -349,22 +353,22 @@ class Judge(HeardRanks):
             if rank in self._lates or ms is None or ms < late.late_ms / 2:
                 continue
             if len(self._lates) < ASKED:
-                self._open(_Late(late, 0, last=end, slow=True), minute, live, now)
+                self._open(_Late(late, Begin(0), last=end, slow=True), minute, live, now)
             return
 
     def _open(self, known: _Late, found: Compared, live: Sequence[int], now: float) -> None:
         late = known.straggler
-        known.straggler, known.since = self._since_its_begin(found, late.rank)
+        known.straggler, known.begin = self._since_its_begin(found, late.rank)
         self.begun += 1
         self._lates[late.rank] = known
         self._ask(known, live, now)
 
-    def _since_its_begin(self, found: Compared, rank: int) -> tuple[Straggler, int]:
-        """Return a rank's delay without the steps before it began, and its first step."""
+    def _since_its_begin(self, found: Compared, rank: int) -> tuple[Straggler, Begin]:
+        """Return a rank's delay without the steps before it began, and since when it is late."""
         verdict = found.late[rank]
         late = verdict.straggler_of(rank)
-        began = since(self._history(found.runs), late, verdict.signal)
-        return verdict.straggler_of(rank, began), began
+        begin = begin_of(self._history(found.runs), late, verdict.signal)
+        return verdict.straggler_of(rank, begin.step), begin
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Return the same ranks with all their kept blocks."""
@@ -394,7 +398,7 @@ class Judge(HeardRanks):
         known.asked, known.details = now, {}
         rank = self._ranks[late]
         starts = window_starts(rank, rank.size, last)
-        first = max(starts[0], known.since) if starts else last
+        first = max(starts[0], known.begin.step) if starts else last
         known.request = Request(self._job, self._number, first, last, (late, *others))
 
     def _others(self, late: int, live: Sequence[int]) -> list[int]:
@@ -412,7 +416,7 @@ class Judge(HeardRanks):
         again = known.told is not None
         known.told = late = replace(late, functions=functions(known.details, late))
         known.request, known.also = None, frozenset(late.also)
-        text = late_text(late, known.since, again)
+        text = late_text(late, known.begin, again)
         if not again:
             text += self._before(late.rank)
         return [text]
@@ -421,7 +425,7 @@ class Judge(HeardRanks):
         late = known.told
         if late is None:  # it was over before it was reported
             return []
-        self._episodes = [*self._episodes, (late, known.since, known.last)][-_LINES:]
+        self._episodes = [*self._episodes, (late, known.begin.step, known.last)][-_LINES:]
         return [f"{late_rank(late)} is not late any more since about step {known.last}."]
 
     def _before(self, rank: int) -> str:
@@ -438,7 +442,7 @@ class Judge(HeardRanks):
 
     def _belongs(self, hang: LateStep, size: int) -> bool:
         """Return whether a block is part of a delay that has a verdict, or had one."""
-        delays = [(late.straggler, late.since, _EVER) for late in self._lates.values()]
+        delays = [(late.straggler, late.begin.step, _EVER) for late in self._lates.values()]
         delays += self._episodes
         return any(
             late.rank == hang.rank

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.ranks.blocks import HeardRank
+from fastprof.report.ranks.live.amount import Begin
 from fastprof.report.ranks.live.window import RankWindow
 from fastprof.report.ranks.model import FunctionExcess, Straggler, WorkBetweenSteps, named
 from fastprof.report.rows import UNACCOUNTED
@@ -141,13 +142,13 @@ def _where_seen(rank: HeardRank) -> str:
     return f"{where} after step {rank.window.steps}"
 
 
-def late_text(late: Straggler, since: int, again: bool) -> str:
+def late_text(late: Straggler, begin: Begin, again: bool) -> str:
     """Return who is late, since when, where, at what cost; ``again``: a known delay changed."""
     verb = "is now late" if again else "is late"
     text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step{late.left_out}"
     if not again:
         comma = "," if late.left_out else ""
-        text += f"{comma} since about step {since}"
+        text += f"{comma} {begin.text}"
     where = _where(late)
     text += f": {where}" if where else ""
     return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
