@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import fastprof
@@ -315,6 +316,47 @@ def test_several_runs_decide_every_figure():
         assert found.met is True, found
     same = decide("work>+0.1%", before, side(10.001, range(8, 12)))
     assert same.met is False
+
+
+def test_ranks_of_a_job_are_one_run():
+    """Their steps are equally long: over them, any change would be significant."""
+
+    def side(ms, job):
+        return [
+            run(normal(ms, N, seed), functions=[function("work", 10 * ms)],
+                meta={"world_size": 3, "job": job, "rank": seed, "pid": seed,
+                      "started_unix_ns": 1})
+            for seed in range(1, 4)
+        ]  # fmt: skip
+
+    sides = side(10.0, "a"), side(10.6, "b")
+    for text in ("step>+3%", "p99(step)>+3%", "median(step)>+3%", "throughput<-3%"):
+        found = decide(text, *sides)
+        assert found.met is None, found
+        assert "not tested: several files are ranks of one job, which is one run" in found.text
+    # As of one run, nothing but the figure is known of the time of a function.
+    found = decide("work>+3%", *sides)
+    assert found.met is True
+    assert found.text.endswith("not tested, the figures themselves decide")
+
+
+def test_a_quantile_of_a_section_is_that_of_its_single_entries():
+    """Four forwards per step of 2.5 ms, then of 2.75 ms: their sums per step are 10 and 11 ms."""
+
+    def of(ms, seed):
+        sums = normal(ms, N, seed)
+        made = run([value + 1.0 for value in sums], {"forward": sums})
+        (row,) = made.sections
+        row = replace(row, count=4 * row.count, p99_ms=ms / 4 * 1.06)
+        return replace(made, sections=(row,))
+
+    found = decide("p99(forward)>+3%", of(10.0, 1), of(11.0, 2))
+    assert found.met is True
+    assert found.text == (
+        "p99(forward) 2.65 ms -> 2.92 ms (+10%); not tested, the figures themselves decide"
+    )
+    once = run(normal(11.0, N, 1), {"forward": normal(10.0, N, 1)})
+    assert "95 % interval" in decide("p50(forward)>+3%", once, once).text
 
 
 def test_changes_in_points_and_in_other_units():

@@ -12,11 +12,13 @@ from fastprof.comparison.model import Change, Comparison, Effect, Pair, Row
 from fastprof.comparison.notes import notes
 from fastprof.comparison.runs import (
     CPU,
+    RANKS,
     STEP,
     Run,
     Source,
     as_pstats_sees_it,
     open_run,
+    ranks_of_one_job,
     recording,
     whole,
 )
@@ -205,7 +207,7 @@ def _pair(
 
 def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tuple[Effect, ...]:
     names = _series_names([*before, *after])
-    ranks = _ranks_of_one_job(before) or _ranks_of_one_job(after)
+    ranks = ranks_of_one_job(before, after)
     single = len(before) == len(after) == 1
     recorded = all(run.report.snapshot.steps.series.wall_ns for run in (*before, *after))
     effects = []
@@ -230,18 +232,9 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
             effect = effect_of_runs(shown, kind, *means, level=level, recording=cost)
             if ranks and effect.p is not None:
-                effect = withdrawn(effect, _RANKS)
+                effect = withdrawn(effect, RANKS)
             effects.append(effect)
     return decide(effects, level=level)
-
-
-#: Why several files of a side are no several runs.
-_RANKS = "several files are ranks of one job, which is one run"
-
-
-def _ranks_of_one_job(side: _Side) -> bool:
-    jobs = [run.job for run in side]
-    return len(side) > 1 and None not in jobs and len(set(jobs)) < len(side)
 
 
 def _one_sided(
@@ -352,7 +345,7 @@ class _Tables:
                 row = found[column]
                 values.append(row.self_ms / self._divisor(column) if row else 0.0)
             sides.append(values)
-        ranks = any(_ranks_of_one_job(self._sides[side]) for side in (0, i))
+        ranks = ranks_of_one_job(self._sides[0], self._sides[i])
         result = None if ranks else welch(*sides, level=level)
         return None if result is None else (result.p, result.estimate)
 

@@ -25,13 +25,16 @@ from fastprof.comparison.expressions import (
 )
 from fastprof.comparison.figures import figure
 from fastprof.comparison.model import Effect, Pair
-from fastprof.comparison.runs import STEP, Run, recording_ms
+from fastprof.comparison.runs import RANKS, STEP, Run, ranks_of_one_job, recording_ms
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import welch
 from fastprof.errors import ConditionError
 from fastprof.report.figures import change, chosen_percent, p_text, signed
 from fastprof.report.phase_names import ALIASES
+
+#: A section whose entries per step differ by at most this from one has one in each.
+_ONCE = 0.05
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -135,22 +138,24 @@ def _moved(
         return _of_effect(effect)
     if name.name == "throughput" and name.function in ("", "mean") and pair.step is not None:
         return _throughput(pair, pair.step)
-    margin = 0.0
+    margin, by_steps = 0.0, False
     if name.function in _QUANTILES:
         section = f"section {name.name}", f"section {ALIASES.get(name.name, name.name)}"
         keys = (STEP,) if name.name == "step" else section
         margin = abs(recording_ms(after, keys) - recording_ms(before, keys))
-        if len(before) == len(after) == 1:
+        by_steps = all(_one_per_step(run, name, keys) for run in (*before, *after))
+        if by_steps and len(before) == len(after) == 1:
             doubted = any(run.left_out is None or run.busy for run in (before[0], after[0]))
             doubt = pair.step.reason if pair.step and doubted else ""
-            tested = _of_quantile(name, keys, before[0], after[0], level, noise, margin, doubt)
-            if tested is not None:
-                return tested
+            return _of_quantile(name, keys, before[0], after[0], level, noise, margin, doubt)
     sides = [[figure(run, name) for run in side] for side in (before, after)]
     kind = sides[0][0][1]
     x, y = ([value for value, _ in side] for side in sides)
     middles = (sum(x) / len(x), sum(y) / len(y))
-    found = welch(x, y, level=level, margin=margin)
+    ranks = ranks_of_one_job(before, after)
+    if ranks and by_steps:  # the steps of a run would decide
+        return _Moved(*middles, kind, None, False, f"not tested: {RANKS}")
+    found = None if ranks else welch(x, y, level=level, margin=margin)
     if found is None:
         return _Moved(*middles, kind, None, True, "not tested, the figures themselves decide")
     real = found.p <= 1 - level
@@ -197,18 +202,23 @@ def _of_effect(effect: Effect) -> _Moved:
     return _Moved(before, after, TIME, effect.significant, True, why)
 
 
+def _one_per_step(run: Run, name: Name, keys: Sequence[str]) -> bool:
+    """Return whether the values of a row's steps are those of its single entries."""
+    if all(key not in run.series for key in keys):
+        return False
+    return keys == (STEP,) or abs(figure(run, Name("count", name.name))[0] - 1) <= _ONCE
+
+
 def _of_quantile(
     name: Name, keys: Sequence[str], before: Run, after: Run, level: float, noise: float,
     recording: float, doubt: str,
-) -> _Moved | None:  # fmt: skip
-    """Return a quantile of the step or of a top-level section; None: the name is neither."""
-    series = [next((r.series[k] for k in keys if k in r.series), None) for r in (before, after)]
+) -> _Moved:  # fmt: skip
+    """Return a quantile of the step, or of a top-level section with one entry per step."""
     intervals = []
-    for row in series:
-        if row is None:
-            return None
+    for run in (before, after):
+        row = next(run.series[key] for key in keys if key in run.series)
         if len(row.values) < FEWEST_STEPS:
-            here, there = (figure(run, name)[0] for run in (before, after))
+            here, there = (figure(side, name)[0] for side in (before, after))
             return _Moved(here, there, TIME, None, False, "too few steps")
         blocks = blocks_of(row.values)
         intervals.append(quantile(row.values, _QUANTILES[name.function], blocks, level))

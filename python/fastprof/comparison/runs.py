@@ -28,6 +28,9 @@ _SLICE_MS = 4.0
 #: a program down even while it has the CPU, by sharing caches and cores.
 _BUSY = 0.1
 
+#: Why several files of a side are no several runs.
+RANKS = "several files are ranks of one job, which is one run"
+
 STEP = "step"
 CPU = "step (CPU)"
 
@@ -224,6 +227,12 @@ class Run:
     def gpu_util(self) -> float | None:
         """Part of the time in which the GPUs were busy, or None."""
         return None if self.report.gpu is None else self.report.gpu.utilization
+
+
+def ranks_of_one_job(*sides: Sequence[Run]) -> bool:
+    """Return whether several files of a side are ranks of one job."""
+    jobs = [[run.job for run in side] for side in sides]
+    return any(None not in of and len(set(of)) < len(of) for of in jobs)
 
 
 def recording_ms(side: Sequence[Run], names: Iterable[str]) -> float:
