@@ -33,6 +33,7 @@ from fastprof.tables.cells import NAME_WIDTH, Table, short, table_of
 
 #: Number of listed functions, kernels and sections without statistics.
 ROWS = 25
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 #: Parts of a command line or a path.
 _PARTS = re.compile(r"[^\s/=,_.-]*[\s/=,_.-]*")
 #: Characters of a run's name: two of them fit a line, three of them a table.
@@ -242,20 +243,27 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
 
 
 def _alike(reason: str) -> str:
-    return re.sub(r"\d+", "", reason)
+    return _NUMBER.sub("", reason)
 
 
 def _reasons(effects: Sequence[Effect]) -> list[str]:
-    """Return the reasons of verdicts; reasons that differ in a number once, with the largest."""
+    """Return the reasons of verdicts; reasons that differ in numbers are one."""
     rows: dict[tuple[str, str], list[Effect]] = {}
     for effect in effects:
         if effect.reason:
             rows.setdefault((effect.verdict, _alike(effect.reason)), []).append(effect)
     return [
         f"{verdict} ({', '.join(short(effect.name) for effect in effects)}): "
-        f"{max((effect.reason for effect in effects), key=lambda said: (len(said), said))}."
+        f"{_together([effect.reason for effect in effects])}."
         for (verdict, _), effects in rows.items()
     ]
+
+
+def _together(reasons: Sequence[str]) -> str:
+    """Return texts that differ in numbers as one: ``the 0.200 to 1.40 ms by which ...``."""
+    ranges = (sorted(set(of), key=float) for of in zip(*map(_NUMBER.findall, reasons), strict=True))
+    said = (of[0] if len(of) == 1 else f"{of[0]} to {of[-1]}" for of in ranges)
+    return _NUMBER.sub(lambda _: next(said), reasons[0])
 
 
 def _median(effect: Effect) -> str:
