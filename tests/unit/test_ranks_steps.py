@@ -617,6 +617,20 @@ def test_a_rank_whose_cpu_others_use_is_told_so():
     assert "not counted" not in late.text
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_small_delay_does_not_hide_a_large_one_by_a_stolen_cpu(rank):
+    """Rank 1 has 1 ms more work; others use a CPU of the same or another rank for 8 ms per step."""
+    ranks = job(4, data=on(1, 1.0), rest=on(rank, 8.0))
+    for made in ranks:
+        column = (8 * MS if made.meta["rank"] == rank else 0,) * STEPS
+        object.__setattr__(made.steps.series, "cpu_wait_ns", column)
+    late = judged(ranks).straggler
+    assert late.rank == rank
+    assert late.late_ms == pytest.approx(9.0 if rank == 1 else 8.0, abs=0.3)
+    assert late.cpu_wait == pytest.approx((8.0, 0.0))
+    assert "not counted" not in late.text
+
+
 def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():
     ranks = job(4)
     for made in ranks:

@@ -35,6 +35,8 @@ _EVER = 1 << 62
 #: or if the difference between the ranks' waits is this share of the delay.
 _NOTEWORTHY = 0.1
 _DIFFERS = 0.1
+#: A delay is mostly waiting for a CPU if it is this many times as long as one without these waits.
+_MOSTLY = 2.0
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
 _FEW = 3
 #: Number of kept hangs, the longest ones.
@@ -135,9 +137,12 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
         # Work in C++ in backward looks like waiting, except for its CPU time. A host that waits for
         # a GPU uses a CPU as well.
         found = _by_cpu(runs, tests[0], step_ms, alarms)
-    plain = [test for test in found if test.plain]
-    # Waiting for a CPU is most of the noise of a busy machine: prefer a test without it.
-    test = max(plain or found, key=lambda t: t.worth, default=tests[0])
+    test = max(found, key=lambda t: t.worth, default=tests[0])
+    # Waiting for a CPU is most of the noise of a busy machine: prefer a test without it, unless it
+    # is most of a delay.
+    plain = max((t for t in found if t.plain), key=lambda t: t.worth, default=test)
+    if _MOSTLY * plain.worth > test.worth:
+        test = plain
     late, signal = test.late, test.signal
     verdict = Verdict(signal=signal, plain=test.plain, step_ms=step_ms, works=test.works)
     verdict.lateness = {run.row.rank: series for run, series in zip(runs, test.steps, strict=True)}
