@@ -378,6 +378,40 @@ def test_work_between_steps_for_which_the_others_wait_is_told(world, phase):
     assert json.loads(made.to_json())["between"]["rank"] == 0
 
 
+def test_ranks_that_write_checkpoints_alike_do_not_wait_for_each_other():
+    """The first rank of each of two machines writes them, and the six others wait."""
+    made = judged(
+        [
+            with_phase(rank, "checkpoint", 500.0, 10)
+            if rank.meta["rank"] in (0, 4)
+            else with_phase(rank, "checkpoint", 0.0, 0, waited_ms=5.0)
+            for rank in job(8)
+        ]
+    )
+    work = made.between
+    assert (work.rank, work.also, work.others_ms) == (0, (4,), 0.0)
+    assert work.wait_ms == pytest.approx(5.0, abs=0.1)
+    assert "in all, rank 4 at least half as long, the others 0 ms (median)" in made.verdict
+    assert not any("groups of ranks" in note or "rank 4 between" in note for note in made.notes)
+    validates = replace(made, between=replace(work, phase="validation"))
+    assert "thread: ranks 0, 4 do it alone." in validates.finding.fix[0]
+
+
+def test_two_kinds_of_work_between_steps_are_told_with_their_parts():
+    """In each step the others wait 4 ms for checkpoints and 3 ms for the validation."""
+    first = job(4)[0]
+    saved = with_phase(first, "checkpoint", 400.0, 10)
+    both = with_phase(saved, "validation", 300.0, 10)
+    both = replace(both, phases=(*saved.phases, both.phases[-1]))
+    others = [with_phase(rank, "checkpoint", 0.0, 0, waited_ms=7.0) for rank in job(4)[1:]]
+    made = judged([both, *others])
+    assert " 4.00 ms longer for it on average (14.5 % of a step)." in made.verdict
+    (note,) = (note for note in made.notes if note.startswith("Between steps"))
+    assert note.startswith("Between steps the others wait for rank 0: validation took it 300 ms ")
+    assert " 3.00 ms longer for it on average " in note
+    assert not any("do not take equally long" in note for note in made.notes)
+
+
 def test_the_fix_for_checkpoints_is_that_of_the_trainer():
     told = {"framework": "transformers"}
     waiting = [with_phase(made, "checkpoint", 0.0, 0, waited_ms=5.0) for made in job(2, meta=told)]

@@ -8,7 +8,7 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.ranks.health import against_others
-from fastprof.report.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section
+from fastprof.report.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section, named
 
 
 def imbalance(facts: Facts) -> Draft | None:
@@ -59,8 +59,9 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps) -> Finding | None:
         severity = "warning"
     fix: tuple[str, ...] = (
         (
-            f"Share this work among the ranks, do it less often, or do it in a thread: rank "
-            f"{work.rank} does it alone."
+            "Share this work among the ranks, do it less often, or do it in a thread: "
+            f"{named(sorted((work.rank, *work.also)))} "
+            f"{'do' if work.also else 'does'} it alone."
         ),
     )
     if work.phase == "checkpoint":

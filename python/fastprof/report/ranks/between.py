@@ -22,12 +22,12 @@ _LEAST = 0.02
 _WAITED = 0.5
 
 
-def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
-    """Return the work between steps for which the others waited longest; None: they did not."""
+def works_between_steps(runs: Sequence[RankRun]) -> list[WorkBetweenSteps]:
+    """Return work of ranks between steps for which others waited, the longest wait first."""
     steps = [run.row.step_ms for run in runs if run.row.step_ms]
     phases = {phase for run in runs for phase in run.between}
     if len(runs) < 2 or not steps or not phases:
-        return None
+        return []
     # Most ranks have as much of a phase as the median: only the rest is compared with the others.
     usual = {phase: median([_ms(run.between, phase) for run in runs]) for phase in phases}
     works = _works_ms(runs)
@@ -40,13 +40,12 @@ def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
         )
         for one in _of(run, runs, works)
     ]
-    return max(found, key=lambda one: one.wait_ms, default=None)
+    return sorted(found, key=lambda one: -one.wait_ms)
 
 
-def pace_ms(row: RankRow, between: WorkBetweenSteps | None) -> float:
+def pace_ms(row: RankRow, works: Sequence[WorkBetweenSteps]) -> float:
     """Return a rank's time per step with its work between steps: equal if ranks wait."""
-    added = between.wait_ms if between is not None and between.rank == row.rank else 0.0
-    return (row.step_ms or 0.0) + added
+    return (row.step_ms or 0.0) + sum(one.wait_ms for one in works if one.rank == row.rank)
 
 
 def _works_ms(runs: Sequence[RankRun]) -> dict[int, float]:
@@ -65,26 +64,36 @@ def _works_ms(runs: Sequence[RankRun]) -> dict[int, float]:
 def _of(
     run: RankRun, runs: Sequence[RankRun], works: Mapping[int, float]
 ) -> list[WorkBetweenSteps]:
-    others = [other for other in runs if other is not run]
-    steps = [other.row.step_ms for other in others if other.row.step_ms]
-    if not steps or not run.row.step_ms or not run.row.steps:
+    if not run.row.step_ms or not run.row.steps:
         return []
-    step_ms = median(steps)
-    longer = step_ms - run.row.step_ms
-    ahead = math.inf
-    if works:
-        ahead = works[run.row.rank] - max(works[other.row.rank] for other in others)
+    waited = 0.0
     found = []
-    for phase, here in run.between.items():
+    for phase, here in sorted(run.between.items(), key=lambda of: -of[1].ms):
+        others = [other for other in runs if other is not run]
+        usual = median([_ms(other.between, phase) for other in others])
+        if here.ms <= usual:
+            continue
+        # Ranks with about as much of this work do not wait for it.
+        half = (here.ms + usual) / 2
+        also = tuple(o.row.rank for o in others if _ms(o.between, phase) >= half)
+        others = [other for other in others if other.row.rank not in also and other.row.step_ms]
+        if not others:
+            continue
+        step_ms = median([other.row.step_ms or 0.0 for other in others])
         usual = median([_ms(other.between, phase) for other in others])
         excess = (here.ms - usual) / run.row.steps
+        longer = step_ms - run.row.step_ms - waited
+        ahead = math.inf
+        if works:
+            ahead = works[run.row.rank] - max(works[other.row.rank] for other in others)
         if excess < _LEAST * step_ms or min(longer, ahead) < _WAITED * excess:
             continue
         wait = min(excess, longer)
+        waited += wait
         found.append(
             WorkBetweenSteps(
                 run.row.rank, run.row.host, phase, here.ms, usual, wait, wait / step_ms,
-                here.function,
+                here.function, also,
             )
         )  # fmt: skip
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
-from fastprof.report.ranks.between import pace_ms, work_between_steps
+from fastprof.report.ranks.between import pace_ms, works_between_steps
 from fastprof.report.ranks.heat import rank_heat
 from fastprof.report.ranks.judge import groups_in_step, out_of_step
 from fastprof.report.ranks.model import (
@@ -43,7 +43,7 @@ def rank_report(
     world = _world_size(rows)
     known = {row.rank for row in rows}
     missing = () if world is None else tuple(r for r in range(world) if r not in known)
-    between = work_between_steps(runs)
+    between = works_between_steps(runs)
     groups, verdicts = _judge(runs, between)
     worst = max(verdicts, key=_weight)
     # In the order of the rows; the own work of ranks that were not judged is unknown.
@@ -83,7 +83,7 @@ def rank_report(
         hung=tuple(sorted((h for v in verdicts for h in v.hung), key=lambda h: -h.late_ms)),
         skipped=tuple(skipped),
         heat=rank_heat({rank: s for v in verdicts for rank, s in v.lateness.items()}),
-        between=between,
+        between=between[0] if between else None,
     )
 
 
@@ -118,7 +118,7 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
 
 
 def _judge(
-    runs: Sequence[RankRun], between: WorkBetweenSteps | None
+    runs: Sequence[RankRun], between: Sequence[WorkBetweenSteps]
 ) -> tuple[list[list[int]], list[Verdict]]:
     """Return groups of ranks that wait for each other, and the verdict on each."""
     everyone = [list(range(len(runs)))]

@@ -287,9 +287,9 @@ SELDOM = 0.5
 class WorkBetweenSteps:
     """Work that a rank does between its steps while the others wait in theirs.
 
-    This ``phase`` of the run took the rank ``ms`` in all, the others ``others_ms`` (median).  The
-    mean step of the others is longer by ``wait_ms``, ``share`` of a step.  ``function`` of the
-    program took most of ``ms``; its times are sums.
+    This ``phase`` of the run took the rank ``ms`` in all, ``also`` ranks nearly as long, and the
+    others ``others_ms`` (median).  The mean step of the others is longer by ``wait_ms``, ``share``
+    of a step, because of it.  ``function`` of the program took most of ``ms``; its times are sums.
     """
 
     rank: int
@@ -300,6 +300,7 @@ class WorkBetweenSteps:
     wait_ms: float
     share: float
     function: FunctionExcess | None = None
+    also: tuple[int, ...] = ()
 
     @property
     def what(self) -> str:
@@ -312,14 +313,20 @@ class WorkBetweenSteps:
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
         text = (
             f"Between steps the others wait for rank {self.rank}{host}: {self.what} took it "
-            f"{duration(self.ms)} in all, the others {duration(self.others_ms)} (median)"
+            f"{duration(self.ms)} in all,{self.alike} the others {duration(self.others_ms)} "
+            "(median)"
         )
         if self.function is not None:
             text += f"; {self.function.subject} took {duration(self.function.ms)} of that"
         return (
-            f"{text}. The steps of the others are {duration(self.wait_ms)} longer on average "
-            f"({with_percent(self.share)} of a step)."
+            f"{text}. The steps of the others are {duration(self.wait_ms)} longer for it on "
+            f"average ({with_percent(self.share)} of a step)."
         )
+
+    @property
+    def alike(self) -> str:
+        """What goes after its time if it took other ranks about as long."""
+        return f" {named(self.also)} at least half as long," if self.also else ""
 
 
 #: Phases of the run between steps, in plain words.

@@ -29,7 +29,7 @@ def rank_notes(
     why_not: str,
     groups: Sequence[Sequence[int]],
     skipped: Sequence[tuple[str, str]],
-    between: WorkBetweenSteps | None = None,
+    between: Sequence[WorkBetweenSteps],
 ) -> list[str]:
     """Return the notes.
 
@@ -39,7 +39,7 @@ def rank_notes(
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
         skipped: files that were left out, and why.
-        between: work of a rank between its steps while the others waited.
+        between: work of ranks between their steps while others waited; the verdict has the first.
     """
     rows = [run.row for run in runs]
     notes = [note for note in (why_not, end_text(runs)) if note]
@@ -49,6 +49,11 @@ def rank_notes(
             f"{'it is' if len(missing) == 1 else 'they are'} late is not known: a rank that hangs "
             "or is killed leaves no file."
         )
+    notes += [
+        work.text
+        for work in between[1:]
+        if work.phase != between[0].phase or work.rank not in between[0].also
+    ]
     notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
     if len(skipped) > _SKIPPED:
         notes.append(f"Left out: {plural(len(skipped) - _SKIPPED, 'more file')}.")
@@ -109,7 +114,7 @@ def _different_steps(rows: Sequence[RankRow]) -> list[str]:
     return notes
 
 
-def _unequal_steps(rows: Sequence[RankRow], between: WorkBetweenSteps | None) -> list[str]:
+def _unequal_steps(rows: Sequence[RankRow], between: Sequence[WorkBetweenSteps]) -> list[str]:
     notes = []
     known = [row for row in rows if row.step_ms]
     if len(known) > 1:

@@ -7,7 +7,7 @@ after two in a row.  Rank 0 first asks the rank for the function that takes the 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fastprof.report.ranks.between import work_between_steps
+from fastprof.report.ranks.between import works_between_steps
 from fastprof.report.ranks.live.text import between_text
 from fastprof.report.ranks.live.window import RankDetail, Request
 from fastprof.report.ranks.model import FunctionExcess, WorkBetweenSteps
@@ -39,7 +39,7 @@ class BetweenNow:
 
     def look(self, runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
         """Judge one window; return work that has not been reported yet."""
-        work = work_between_steps(runs)
+        work = next(iter(works_between_steps(runs)), None)
         self._windows = 0 if work is None else self._windows + 1
         self.work = work if self._windows >= _IN_A_ROW else None
         if self.work is None or self.request is not None:
@@ -69,7 +69,7 @@ class BetweenNow:
 
     def text(self, runs: Sequence[RankRun]) -> str:
         """Return the sentence on the work in these windows, with the known function; or ''."""
-        work = work_between_steps(runs)
+        work = next(iter(works_between_steps(runs)), None)
         if work is None:
             return ""
         before = self._told.get((work.rank, work.phase))

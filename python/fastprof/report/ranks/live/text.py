@@ -231,8 +231,8 @@ def between_text(work: WorkBetweenSteps) -> str:
     where = "" if work.function is None else f", {work.function.text},"
     return (
         f"The others wait for rank {_with_host(work.rank, work.host)} between steps: "
-        f"{work.what}{where} takes it {duration(work.wait_ms)} per step, averaged over the last "
-        f"15 s; this costs the job up to {with_percent(work.share)} of that time."
+        f"{work.what}{where} takes it {duration(work.wait_ms)} per step,{work.alike} averaged over "
+        f"the last 15 s; this costs the job up to {with_percent(work.share)} of that time."
     )
 
 
