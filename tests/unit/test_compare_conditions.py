@@ -15,9 +15,11 @@ from fastprof.comparison.runs import Run
 from fastprof.errors import CheckError, ConditionError
 from fastprof.export.pstats_ import stats_dict
 from fastprof.report.from_stats import report_from_stats
+from fastprof.snapshot import LoaderStats
+from fastprof.snapshot.loaders import WorkerStats
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.comparisons import function, normal, run, training
+from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.snapshots import MS, gpu, kernel
 
 N = 200
@@ -384,6 +386,30 @@ def test_a_throughput_is_that_of_the_table():
     unknown = decide("throughput<-5%", before, run(normal(10.0, N, 9)))
     assert not unknown.met
     assert "100 -> " in unknown.text  # steps/s on both sides
+
+
+def of_batches(ms, batch_size, *seeds):
+    workers = WorkerStats(4, batch_size=batch_size)
+    batches = N + SKIPPED
+    return [
+        run(normal(ms, N, seed, 0.01),
+            loaders=(LoaderStats("main", "train", batches, {}, workers=workers),))
+        for seed in seeds
+    ]  # fmt: skip
+
+
+def test_a_throughput_with_another_batch_size_is_tested_as_one_with_the_same():
+    """1.4 % are within the noise of 2 %, of one step of 64 samples as of one of 32."""
+    (before,) = of_batches(10.0, 32, 1)
+    for ms, met in ((10.15, False), (10.4, True)):
+        for times in (1, 2):
+            (after,) = of_batches(times * ms, times * 32, 2)
+            assert decide("throughput<-1%", before, after).met is met
+    text = decide("throughput<-1%", before, after).text
+    assert "by the factor 2; time for as many: slower (p " in text
+    before, after = of_batches(10.0, 32, 1, 2, 3), of_batches(20.6, 64, 4, 5, 6)
+    assert decide("throughput<-1%", before, after).met is True
+    assert decide("throughput<-1%", before, of_batches(20.02, 64, 4, 5, 6)).met is False
 
 
 def test_functions_of_a_stats_file_are_compared_as_in_the_table():

@@ -8,7 +8,7 @@ about the side after alone.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastprof.comparison.check import holds, show
 from fastprof.comparison.expressions import (
@@ -25,10 +25,10 @@ from fastprof.comparison.expressions import (
 )
 from fastprof.comparison.figures import figure
 from fastprof.comparison.model import Effect, Pair
-from fastprof.comparison.runs import RANKS, STEP, Run, ranks_of_one_job, recording_ms
+from fastprof.comparison.runs import RANKS, STEP, Run, ranks_of_one_job, recording, recording_ms
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
-from fastprof.comparison.stats.significance import welch
+from fastprof.comparison.stats.significance import decide, effect_of_runs, effect_of_steps, welch
 from fastprof.errors import ConditionError
 from fastprof.report.figures import change, chosen_percent, p_text, signed
 from fastprof.report.phase_names import ALIASES
@@ -137,7 +137,7 @@ def _moved(
     if effect is not None:
         return _of_effect(effect)
     if name.name == "throughput" and name.function in ("", "mean") and pair.step is not None:
-        return _throughput(pair, pair.step)
+        return _throughput(pair, pair.step, before, after, level=level, noise=noise)
     margin, by_steps = 0.0, False
     if name.function in _QUANTILES:
         section = f"section {name.name}", f"section {ALIASES.get(name.name, name.name)}"
@@ -177,21 +177,48 @@ def _effect(name: Name, pair: Pair) -> Effect | None:
     return next((sections[n] for n in names if n in sections), None)
 
 
-def _throughput(pair: Pair, step: Effect) -> _Moved:
-    """Return the throughput; the samples of a step are known, so the step's interval decides."""
+def _throughput(
+    pair: Pair, step: Effect, before: Sequence[Run], after: Sequence[Run], *,
+    level: float, noise: float,
+) -> _Moved:  # fmt: skip
+    """Return the throughput; the samples of a step are known, so the times of steps decide."""
     row = next(row for row in pair.summary if row.name == "Throughput")
-    before, after = row.change.before or 0.0, row.change.after or 0.0
+    values = row.change.before or 0.0, row.change.after or 0.0
     if step.p_adjusted is None:
-        return _Moved(before, after, NUMBER, None, False, f"step: not tested: {step.reason}")
-    more = after * (step.after_ms or 0.0) / (before * (step.before_ms or 1.0)) if before else 1.0
+        return _Moved(*values, NUMBER, None, False, f"step: not tested: {step.reason}")
+    more = 1.0
+    if values[0]:
+        more = values[1] * (step.after_ms or 0.0) / (values[0] * (step.before_ms or 1.0))
     if abs(more - 1.0) < 1e-6:  # a step has as many samples as before
         moved = _of_effect(step)
-        return _Moved(before, after, NUMBER, moved.real, True, f"step: {moved.why}")
-    margin = step.margin_ms or 0.0
-    usual = (step.before_ms or 0.0) * more - (step.before_ms or 0.0)  # the same throughput
-    low, high = (step.low_ms or 0.0) - usual, (step.high_ms or 0.0) - usual
-    why = f"the samples of a step change by the factor {more:.3g}"
-    return _Moved(before, after, NUMBER, low > margin or high < -margin, True, why)
+        return _Moved(*values, NUMBER, moved.real, True, f"step: {moved.why}")
+    alike = _step_of_as_many(pair, before, after, more, level=level, noise=noise)
+    moved = _of_effect(alike)
+    why = f"the samples of a step change by the factor {more:.3g}; time for as many: {moved.why}"
+    return _Moved(*values, NUMBER, moved.real, moved.decided, why)
+
+
+def _step_of_as_many(
+    pair: Pair, before: Sequence[Run], after: Sequence[Run], more: float, *,
+    level: float, noise: float,
+) -> Effect:  # fmt: skip
+    """Return the change of the step if a step before had ``more`` times as many samples."""
+    x = [replace(s, values=[more * ms for ms in s.values])
+         for s in (run.series[STEP] for run in before)]  # fmt: skip
+    y = [run.series[STEP] for run in after]
+    cost = recording(before, after, (STEP,))
+    cost = replace(cost, ms=(more * cost.ms[0], cost.ms[1]))
+    if len(x) == len(y) == 1:
+        lost_ms = max(more * before[0].lost_ms, after[0].lost_ms)
+        effect = effect_of_steps(
+            STEP, STEP, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms, recording=cost,
+            rows=len(pair.effects),
+        )  # fmt: skip
+    else:
+        means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
+        effect = effect_of_runs(STEP, STEP, *means, level=level, recording=cost)
+    rows = [effect if row is pair.step else row for row in pair.effects]
+    return decide(rows, level=level)[rows.index(effect)]
 
 
 def _of_effect(effect: Effect) -> _Moved:
