@@ -575,6 +575,45 @@ def test_a_checkpointed_forward_in_backward_belongs_to_backward(reentrant) -> No
     assert rows(loop)["backward"] >= 4 * 4
 
 
+class Tree(torch.nn.Linear):
+    """Calls itself for the children of a node, as networks for trees do."""
+
+    def forward(self, x: Any, depth: int = 2, raises: str = "") -> Any:
+        time.sleep(0.002)
+        for _ in range(2 if depth else 0):
+            with contextlib.suppress(ValueError if raises == "inside" else ()):
+                x = self(x, depth - 1, raises)
+        if raises and not depth:
+            raise KeyboardInterrupt if raises == "Ctrl-C" else ValueError
+        time.sleep(0.002)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("raises", ["", "inside", "outside", "Ctrl-C"])
+@patiently
+def test_the_forward_of_a_module_that_calls_itself_ends_with_the_outermost_call(raises) -> None:
+    model = Tree(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with attach() as loop:
+        for i in range(4):
+            if i == 2 and raises:
+                with contextlib.suppress(ValueError, KeyboardInterrupt):
+                    model(torch.ones(4), 2, raises)
+            (batch,) = loader(Items(None, 1))
+            output = model(batch).sum()
+            output.backward()
+            optimizer.step()
+    assert (counts(loop)["forward"], counts(loop)["backward"]) == (4 + bool(raises), 4)
+    # Each step has seven calls of 4 ms.
+    report = loop.report().in_phase("all")
+    assert report.steps.count == 4
+    assert report.section("forward").total_ms >= 4 * 7 * 4
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+    if not raises and rows(loop)["(unaccounted)"] > 4 * 4:
+        raise TooLateError(str(rows(loop)))
+
+
 def test_gradients_inside_a_model_are_part_of_its_forward() -> None:
     class Forces(torch.nn.Module):
         def __init__(self) -> None:

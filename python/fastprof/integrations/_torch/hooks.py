@@ -16,7 +16,7 @@ from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
-from fastprof.integrations._torch.modules import ModuleRows, ResultHook
+from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
@@ -25,7 +25,7 @@ from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
 CHECKPOINT = profile_section("checkpoint")
 H2D = profile_section("h2d")
 
-#: Key of the hook on the running module; torch assigns keys from 0 up.
+#: Key of the hooks on the running module; torch assigns keys from 0 up.
 _AFTER_KEY = -1
 
 
@@ -50,8 +50,9 @@ class Hooks(Guarded):
         self._watches_compiled = False
         # Number of steps that run within another one of the same optimizer.
         self._inner_steps = 0
-        # The dicts that contain the hook on the running module.
-        self._after: tuple[Any, Any] | None = None
+        # The dicts that contain the hooks on the running module; its calls inside of its call.
+        self._after: tuple[Any, ...] | None = None
+        self._inner_calls = 0
         self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
 
     def install(self) -> None:
@@ -108,8 +109,8 @@ class Hooks(Guarded):
             handle.remove()
             raise RuntimeError("this torch keeps the hooks of modules in an unknown place")
         self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
-        self._undo.append(self._disarm)
-        self._left = ResultHook(self._module_left)
+        self._undo += [self._disarm, self._take_after]
+        self._entered, self._left = Hook(self._module_entered), ResultHook(self._module_left)
         self._replace("forward", module.Module, "compile", None, self._was_compiled)
         if hasattr(self._torch, "compile"):
             self._replace("forward", self._torch, "compile", None, self._watch_compiled)
@@ -124,7 +125,11 @@ class Hooks(Guarded):
         self._before.pop(self._before_key, None)
 
     def _module_begins(self, module: Any) -> None:
+        before = module._forward_pre_hooks
+        self._inner_calls = 0
         if self._after is not None:  # of a call that raised
+            # torch has already listed the hooks that it calls next.
+            self._inner_calls -= _AFTER_KEY in before
             self._take_after()
         if not self._phases.module_begins(module):
             return
@@ -135,7 +140,9 @@ class Hooks(Guarded):
             after = module._forward_hooks, module._forward_hooks_always_called
             after[0][_AFTER_KEY] = self._left
             after[1][_AFTER_KEY] = True
-            self._after = after
+            # A module may call itself.
+            before[_AFTER_KEY] = self._entered
+            self._after = (*after, before)
         except BaseException:
             self._phases.module_ends(module)
             raise
@@ -147,8 +154,14 @@ class Hooks(Guarded):
                 hooks.pop(_AFTER_KEY, None)
             self._after = None
 
+    def _module_entered(self, module: Any) -> None:
+        self._inner_calls = self._inner_calls + 1 if self._phases.in_call else 0
+
     def _module_left(self, module: Any, output: Any) -> None:
         if "forward" in self._off:
+            return
+        if self._inner_calls > 0:
+            self._inner_calls -= 1
             return
         own = self._own
         began, ns, apart_ns = clock(), own.ns, own.apart_ns

@@ -72,7 +72,8 @@ class Phases:
         self.evaluating = False
         #: A batch was fetched, and its purpose is unknown.
         self.unsure = False
-        self._in_call = False
+        #: An outermost module is running, as far as is known: Ctrl-C ends a call without an event.
+        self.in_call = False
         self._ends_with_call = False
         self._call_graded = False
         # The module that returned last, by address (the complement if gradients were off),
@@ -117,13 +118,13 @@ class Phases:
     @property
     def idle(self) -> bool:
         """Whether neither a module, backward, an optimizer nor a fetch is running."""
-        return not (self._in_call or self._backwards or self._optimizers or self.fetching)
+        return not (self.in_call or self._backwards or self._optimizers or self.fetching)
 
     # -- forward
 
     def module_begins(self, module: Any) -> bool:
         """Handle the call of a module; return whether :meth:`module_ends` must be called."""
-        if self._in_call or self._backwards or self.fetching:
+        if self.in_call or self._backwards or self.fetching:
             return False
         # As here() tests; hundreds of modules may be called in a step.
         if not self.on or claims or get_ident() != self._thread:
@@ -153,7 +154,7 @@ class Phases:
         fresh = not FORWARD.resume() and FORWARD.enter_phase()
         if fresh:
             FORWARD.leave_later()
-        self._in_call = True
+        self.in_call = True
         self.calls += 1
         self._call_graded = graded
         self._ends_with_call = self.evaluating or (fresh and not graded)
@@ -180,7 +181,7 @@ class Phases:
 
     def module_ends(self, module: Any, output: Any = None) -> None:
         """Handle the end of that module's call: it returned ``output``, or raised."""
-        self._in_call = False
+        self.in_call = False
         if not self.on or claims or get_ident() != self._thread:
             return
         if self._ends_with_call:
@@ -210,7 +211,7 @@ class Phases:
         if not self.here():
             return
         self._backwards += 1
-        if self._backwards > 1 or self._in_call or self.fetching:
+        if self._backwards > 1 or self.in_call or self.fetching:
             return
         if self.evaluating and self._optimized and self.models.is_trained_one_evaluated():
             # Of an attack or an explanation; a step of an optimizer would show that it trains.
@@ -296,7 +297,7 @@ class Phases:
             self._optimizers.clear()
         self._optimizers.append(id(who))
         if len(self._optimizers) == 1:
-            self._in_call = False
+            self.in_call = False
             self._returned = 0
             if self._eval_graded:  # it was training in evaluation mode
                 self._settle_training()
@@ -385,7 +386,7 @@ class Phases:
     def start_begins(self, validates: bool) -> None:
         """Handle the creation of an iterator over batches."""
         FORWARD.leave_now()
-        self._in_call = False
+        self.in_call = False
         self._returned = 0
         self._optimizers.clear()
         if validates:
@@ -397,7 +398,7 @@ class Phases:
         """Handle the start of a fetch."""
         if self._returned:
             self._came_next(backward=False)
-        self._in_call = False
+        self.in_call = False
         self._optimizers.clear()
         if validates:
             self.begin_evaluation()
