@@ -51,6 +51,29 @@ def test_s3_02_fastprof_run_of_an_unmodified_script(tmp_path) -> None:
     assert counts(tmp_path / "out" / "train_profile.fprof") == COUNTS
 
 
+def test_training_in_a_thread_that_is_not_watched(tmp_path) -> None:
+    inner = SCRIPT.replace("import torch\n", "").replace("\n", "\n    ")
+    threaded = (
+        f"import threading, torch\ndef train():{inner}\n"
+        "thread = threading.Thread(target=train)\nthread.start()\nthread.join()\n"
+    )
+    (tmp_path / "train.py").write_text(threaded)
+    start = "import sys; from fastprof.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", start, "run", "-o", "out", "train.py"]
+    result = run_command(command, cwd=tmp_path, timeout=120).check()
+    printed = " ".join(result.stdout.split())
+    assert "the optimizers stepped in another thread than the one that it watches" in printed
+    # What the report advises.
+    attached = threaded.replace("target=train", "target=watched").replace(
+        "thread =",
+        "from fastprof.integrations import torch_loop\n"
+        "def watched():\n    with torch_loop.attach(output='a.fprof'): train()\nthread =",
+    )
+    (tmp_path / "train.py").write_text(attached)
+    run_command([sys.executable, "train.py"], cwd=tmp_path, timeout=120).check()
+    assert counts(tmp_path / "a.fprof") == COUNTS
+
+
 def test_s3_02_fastprof_1_reports_automatic_sections_at_exit() -> None:
     result = run_child("import fastprof\n" + SCRIPT, env={"FASTPROF": "1"}, timeout=120).check()
     for name in set(COUNTS) - {"eval"}:

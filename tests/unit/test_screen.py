@@ -162,10 +162,15 @@ def test_what_was_chosen_is_no_note_on_the_screen() -> None:
             "It sees the steps of torch's and keras' optimizers;",
         ),
         (10, {}, "at the end of each step; `fastprof run` and torch_loop"),
+        (
+            10,
+            {"steps_ended_by": "optimizers", "torch_stepped_elsewhere": True},
+            "the optimizers stepped in another thread than the one that it watches",
+        ),
     ],
 )
 def test_without_steps_the_screen_says_how_to_get_them(
-    waited: int, meta: dict[str, str], said: str
+    waited: int, meta: dict[str, object], said: str
 ) -> None:
     """A plain Profiler sees no optimizer, and a process that waits for others trains nothing."""
     join = py("join", 142, "/lib/python3.11/multiprocessing/process.py", "BaseProcess.join")

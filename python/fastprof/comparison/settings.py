@@ -53,6 +53,7 @@ _NEVER = frozenset(
         "torch_untrained_all",
         "torch_untrained_share",
         "torch_untrained_of",
+        "torch_stepped_elsewhere",
     }
 )
 

@@ -112,6 +112,12 @@ def _unmarked(report: Report) -> str:
     if not report.has_tree:
         return ""
     if not steps.count:
+        if report.meta.get("torch_stepped_elsewhere"):
+            return (
+                "fastprof saw no step, so no figure is per step: the optimizers stepped in another "
+                "thread than the one that it watches. Call torch_loop.attach() in the thread that "
+                "trains, and start the program without `fastprof run`."
+            )
         ended_by = report.meta.get("ended_by")
         if ended_by:
             return (
