@@ -513,6 +513,7 @@ def test_a_model_can_be_saved_and_copied_while_it_is_observed(planted) -> None:
         twin, again = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
         assert b"fastprof" not in pickle.dumps(model)
         twin(batch), again(batch)
+        assert not torch.jit.script(model)._forward_hooks
     forward = next(
         row for row in attachment.report().in_phase("all").sections if row.name == "forward"
     )

@@ -54,6 +54,7 @@ def hooks_of_torch() -> list[object]:
         data._BaseDataLoaderIter.__next__,
         data.DataLoader.__iter__,
         torch.autograd._engine_run_backward,
+        torch.jit._recursive.create_script_module,
         torch.save,
         torch.serialization.save,
         torch.amp.GradScaler.step,
@@ -758,6 +759,18 @@ def test_models_may_be_copied_and_saved_while_hooks_are_in_them(tmp_path) -> Non
     assert b"fastprof" not in pickle.dumps(model)
     # One call before; then each of three copies, and the model again.
     assert counts(loop)["0"] == 1 + 2 * 3
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and used
+def test_a_model_may_be_scripted_while_hooks_are_in_it() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    with attach(modules=["*"]) as loop:
+        before = model(torch.ones(1, 4))
+        scripted = torch.jit.script(model)
+        assert torch.equal(model(torch.ones(1, 4)), before)
+    assert counts(loop)["0"] == 2
+    assert torch.equal(scripted(torch.ones(1, 4)), before)
+    assert not scripted[0]._forward_hooks
 
 
 def test_the_wrapped_save_is_one_function_under_both_of_its_names(tmp_path) -> None:

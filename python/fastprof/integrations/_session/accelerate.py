@@ -1,5 +1,6 @@
 """Hooks on the loaders and models that Accelerate prepares; also used for transformers."""
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,8 @@ import accelerate.data_loader
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._session.patches import Patches
 from fastprof.integrations._session.session import Session
-from fastprof.integrations._torch.modules import Hook, ResultHook
+from fastprof.integrations._torch.modules import Hook, ResultHook, without_hooks
+from fastprof.session.patching.wrapping import wrap
 
 _DATA = profile_section("data")
 
@@ -42,6 +44,10 @@ def observe_model(
         model.register_forward_hook(ResultHook(post), always_call=True),
     ):
         patches.on_undo(handle.remove)
+    scripts = sys.modules.get("torch.jit._recursive")
+    compiler = getattr(scripts, "create_script_module", None)
+    if compiler is not None:
+        patches.attribute(scripts, "create_script_module", wrap(compiler, *without_hooks()))
 
 
 def time_prepared_loaders(

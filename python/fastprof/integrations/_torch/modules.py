@@ -1,7 +1,8 @@
 """Optional rows for modules inside the model: sections named by their path.
 
 Hooks stay on the chosen modules for the run.  A program may copy or save the model meanwhile,
-so copying or saving a hook yields a function of the standard library that does nothing.
+so copying or saving a hook yields a function of the standard library that does nothing.  It may
+also compile the model with ``torch.jit.script``, which would compile hooks.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._torch.models import WRAPPED
+from fastprof.session.patching.wrapping import After, Before
 
 #: The beginning of a path that names wrappers.
 _PREFIX = re.compile(rf"^(?:(?:{'|'.join(WRAPPED)})(?:\.|$))+")
@@ -36,6 +38,27 @@ class ResultHook(Hook):
 
     def __call__(self, module: Any, args: Any, result: Any = None) -> None:
         self._call(module, result)
+
+
+def without_hooks() -> tuple[Before, After]:
+    """Return handlers for a function during which its module, or a module in it, has no hooks."""
+    calls: list[list[tuple[dict[int, Any], dict[int, Any]]]] = []
+
+    def begins(args: Any, kwargs: Any) -> None:
+        taken: list[tuple[dict[int, Any], dict[int, Any]]] = []
+        calls.append(taken)
+        for module in args[0].modules():
+            for hooks in (module._forward_pre_hooks, module._forward_hooks):
+                own = {key: hook for key, hook in hooks.items() if isinstance(hook, Hook)}
+                taken.append((hooks, own))
+                for key in own:
+                    del hooks[key]
+
+    def ends(args: Any, kwargs: Any, result: Any) -> None:
+        for hooks, own in calls.pop() if calls else ():
+            hooks.update(own)
+
+    return begins, ends
 
 
 class ModuleRows:
