@@ -137,13 +137,17 @@ def test_a_pause_takes_no_time_of_functions(backend: str) -> None:
             sum(i * i for i in range(200_000))
             recorder.resume_functions()
 
-    snapshot = recorded(backend, main)
-    own = {
-        snapshot.keys[thread.nodes.key[i]].name: thread.nodes.self_ns[i]
-        for thread in snapshot.threads
-        for i in range(1, len(thread.nodes))
-    }
-    assert own["all"] > 10 * own["main"]
+    def ratio() -> float:
+        snapshot = recorded(backend, main)
+        own = {
+            snapshot.keys[thread.nodes.key[i]].name: thread.nodes.self_ns[i]
+            for thread in snapshot.threads
+            for i in range(1, len(thread.nodes))
+        }
+        return own["all"] / own["main"]
+
+    # A wait for a CPU may be anywhere, but not every time.
+    assert any(ratio() > 10 for _ in range(5))
 
 
 def test_a_generator_that_leaves_its_section_open(backend: str) -> None:
