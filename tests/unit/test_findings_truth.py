@@ -199,6 +199,12 @@ def test_work_of_callbacks_that_is_no_logging_is_named() -> None:
     assert rule.saving_ms is None
 
 
+def test_callbacks_whose_functions_are_unknown_may_do_something_else_than_log() -> None:
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "callbacks": 25}
+    rule = found(run(phases, functions=False))["logging-share"]
+    assert rule.title == "Logging and callbacks take 25.0 % of the step"
+
+
 def test_rare_checkpoints_are_not_to_be_saved_every_few_hundred_steps() -> None:
     made = with_phase(run(steps=2000, step_ms=100), "checkpoint", 80, 4)
     rule = found(made)["checkpoint-often"]

@@ -17,7 +17,6 @@ from fastprof.findings.draft import (
     while_idle,
 )
 from fastprof.findings.function_groups import CHECKPOINT, LOGGING
-from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Caller, Facts, where
 from fastprof.findings.remedies import parts_text
 from fastprof.findings.rules.beside import less_of
@@ -54,9 +53,13 @@ def logging_share(facts: Facts) -> Draft | None:
         fix=_LESS_LOGGING if rare else (),
         group="logging", sections=LOGGING, on_host=True,
     )  # fmt: skip
-    hot = _other_callback(facts, ms)
-    if draft is None or hot is None:
+    if draft is None or not _other_callbacks(facts, ms):
         return draft if draft is None or not rare else replace(draft, promises=False)
+    hot = facts.hot_in_section(_CALLBACKS)[0]
+    if hot is None:  # functions were not recorded
+        return replace(
+            draft, title=draft.title.replace("Logging takes", "Logging and callbacks take")
+        )
     share = percent(draft.value / 100)
     return replace(
         draft,
@@ -67,12 +70,10 @@ def logging_share(facts: Facts) -> Draft | None:
     )
 
 
-def _other_callback(facts: Facts, ms: float) -> Hot | None:
-    """Return the hottest function of callbacks that mostly do something else than log."""
+def _other_callbacks(facts: Facts, ms: float) -> bool:
+    """Return whether most of the time is callbacks that are not known to log."""
     logs = facts.use("log-calls").places.get(_CALLBACKS, 0.0)
-    if facts.rows.get(_CALLBACKS, 0.0) - logs <= ms / 2:
-        return None
-    return facts.hot_in_section(_CALLBACKS)[0]
+    return facts.rows.get(_CALLBACKS, 0.0) - logs > ms / 2
 
 
 #: The section that integrations open around a trainer's callbacks.
