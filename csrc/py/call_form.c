@@ -13,12 +13,18 @@ const char *const fp_call_form_names[FP_FORMS] = {
  * keywords; later versions have CALL_KW instead. */
 enum { CALL, CALL_KW, CALL_EX, KW_NAMES };
 
+/* What the same opcodes become while they send events. */
+enum { SENDING_CALL = FP_OPCODE_RESUME + 1, SENDING_KW, SENDING_EX };
+
 static const char *const opcode_names[FP_OPCODES] = {
     [CALL] = "CALL",
     [CALL_KW] = "CALL_KW",
     [CALL_EX] = "CALL_FUNCTION_EX",
     [KW_NAMES] = "KW_NAMES",
     [FP_OPCODE_RESUME] = "RESUME",
+    [SENDING_CALL] = "INSTRUMENTED_CALL",
+    [SENDING_KW] = "INSTRUMENTED_CALL_KW",
+    [SENDING_EX] = "INSTRUMENTED_CALL_FUNCTION_EX",
 };
 
 int
@@ -152,4 +158,27 @@ fp_called_how(const fp_state *st, fp_key key, PyObject *object)
     default:
         return FP_FORM_SHORT;
     }
+}
+
+int
+fp_is_star_call(const fp_state *st, PyObject *code, long offset)
+{
+    const unsigned char *known = st->opcodes;
+    unsigned char now = fp_compat_opcode_now((PyCodeObject *)code, offset);
+    if (now == 0 || now == known[SENDING_CALL] || now == known[SENDING_KW]) {
+        return 0;
+    }
+    if (now == known[SENDING_EX]) {
+        return 1;
+    }
+    /* Another tool's event of the line or instruction hides the opcode. */
+    PyObject *bytes = fp_compat_code_bytes((PyCodeObject *)code);
+    int star = 0;
+    if (bytes != NULL && PyBytes_Check(bytes) &&
+        offset < PyBytes_GET_SIZE(bytes)) {
+        star =
+            (unsigned char)PyBytes_AS_STRING(bytes)[offset] == known[CALL_EX];
+    }
+    Py_XDECREF(bytes);
+    return star;
 }

@@ -36,4 +36,9 @@ fp_call_form_init(fp_state *st);
 fp_call_form
 fp_called_how(const fp_state *st, fp_key key, PyObject *object);
 
+/* Is the instruction of [code] at [offset], at which a CALL event was sent,
+ * `f(*args)` or `f(**kwargs)`? */
+int
+fp_is_star_call(const fp_state *st, PyObject *code, long offset);
+
 #endif

@@ -105,6 +105,16 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
 }
 
 void
+fp_recorder_count(fp_recorder *r, fp_key key, PyObject *object)
+{
+    fp_thread *t = fp_recorder_at(r, FP_HOOK_ENTER, key);
+    fp_node *n = t != NULL ? fp_recorder_node(r, t, key, object) : NULL;
+    if (n != NULL) {
+        n->calls++;
+    }
+}
+
+void
 fp_recorder_leave_c(fp_recorder *r, fp_key key, PyObject *caller)
 {
     fp_thread *t = fp_recorder_at(r, FP_HOOK_LEAVE, key);

@@ -80,6 +80,11 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume);
 void
 fp_recorder_leave(fp_recorder *r, fp_key key);
 
+/* Records a call of [key] of which only one end is seen: its time is unknown
+ * and stays with its caller. */
+void
+fp_recorder_count(fp_recorder *r, fp_key key, PyObject *object);
+
 /* Records the end of the C function [key], which the code [caller] called. */
 void
 fp_recorder_leave_c(fp_recorder *r, fp_key key, PyObject *caller);

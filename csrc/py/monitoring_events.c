@@ -1,6 +1,6 @@
 #include "py/monitoring_events.h"
 
-#include "py/bound_calls.h"
+#include "py/call_form.h"
 #include "py/events.h"
 #include "py/threads.h"
 
@@ -132,19 +132,30 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, int can_stop)
 
 /* ---- C functions ---- */
 
+/* What a bound method calls: CALL names the method, C_RETURN its function. */
+static inline PyObject *
+function_of(PyObject *callable)
+{
+    while (Py_TYPE(callable) == &PyMethod_Type) {
+        callable = PyMethod_GET_FUNCTION(callable);
+    }
+    return callable;
+}
+
 static int
 is_python_function(PyObject *callable)
 {
-    PyTypeObject *type = Py_TYPE(callable);
-    return type == &PyFunction_Type ||
-           (type == &PyMethod_Type &&
-            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
+    return Py_TYPE(function_of(callable)) == &PyFunction_Type;
 }
 
 /* The key of a callable, the same at both ends of a call.  0: not recorded. */
 static inline fp_key
 key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
 {
+    while (Py_TYPE(callable) == &PyMethod_Type) {
+        arg0 = PyMethod_GET_SELF(callable);
+        callable = PyMethod_GET_FUNCTION(callable);
+    }
     PyTypeObject *type = Py_TYPE(callable);
     if (type == &PyFunction_Type) {
         return 0;
@@ -157,13 +168,24 @@ key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
         }
         return key;
     }
-    if (!r->config.constructors || type == &PyMethod_Type) {
+    if (!r->config.constructors) {
         return 0;
     }
     if (PyType_Check(callable)) {
         return (fp_key)callable | FP_TAG_TYPE;
     }
     return (fp_key)type | FP_TAG_CALLABLE;
+}
+
+/* Does the call of a CALL event end without an event?  `f(*args)` sends none
+ * for a bound method. */
+static int
+ends_unseen(const fp_recorder *r, PyObject *const *args)
+{
+    int beyond; /* instead of an exception */
+    return Py_TYPE(args[2]) == &PyMethod_Type &&
+           fp_is_star_call(r->state, args[0],
+                           PyLong_AsLongAndOverflow(args[1], &beyond));
 }
 
 /* Both return 0 if the event needs more than the thread's own record. */
@@ -175,13 +197,8 @@ known_call(PyObject *self, PyObject *const *args, size_t nargsf)
     if (t == NULL || r == NULL) {
         return 0;
     }
-    fp_bound_forget();
-    if (is_python_function(args[2])) {
-        return 1;
-    }
     fp_key key = key_of(r, args[2], args[3]);
-    return key != 0 ? fp_known_enter(t, key, 0)
-                    : Py_TYPE(args[2]) != &PyMethod_Type;
+    return key == 0 || (!ends_unseen(r, args) && fp_known_enter(t, key, 0));
 }
 
 static int
@@ -189,12 +206,11 @@ known_c_leave(PyObject *self, PyObject *const *args, size_t nargsf)
 {
     fp_thread *t = known_thread(self, nargsf, 4);
     const fp_recorder *r = FP_READ(((fp_callback *)self)->recorder);
-    if (t == NULL || r == NULL || fp_this_thread->pending_code != NULL) {
+    if (t == NULL || r == NULL) {
         return 0;
     }
     fp_key key = key_of(r, args[2], args[3]);
-    return key != 0 ? fp_known_leave(t, key)
-                    : Py_TYPE(args[2]) != &PyMethod_Type;
+    return key == 0 || fp_known_leave(t, key);
 }
 
 static FP_COLD PyObject *
@@ -209,21 +225,22 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
         return over(self);
     }
-    /* A new call means that the pending one has ended. */
-    fp_bound_forget();
     if (is_python_function(args[2])) {
         Py_RETURN_NONE; /* PY_START follows; most of these are bound methods */
     }
     fp_key key = key_of(r, args[2], args[3]);
-    if (FP_LIKELY(key != 0)) {
-        if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
-            /* Switches off the call site, not the function: see budget.c. */
-            return mute(r);
-        }
-        fp_recorder_enter(r, key, args[2], 0);
+    if (key == 0) {
+        Py_RETURN_NONE;
     }
-    else if (Py_TYPE(args[2]) == &PyMethod_Type) {
-        fp_bound_enter(r, PyMethod_GET_FUNCTION(args[2]), args);
+    if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
+        /* Switches off the call site, not the function: see budget.c. */
+        return mute(r);
+    }
+    if (FP_UNLIKELY(ends_unseen(r, args))) {
+        fp_recorder_count(r, key, function_of(args[2]));
+    }
+    else {
+        fp_recorder_enter(r, key, function_of(args[2]), 0);
     }
     Py_RETURN_NONE;
 }
@@ -242,14 +259,6 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         Py_RETURN_NONE;
     }
     fp_key key = key_of(r, args[2], args[3]);
-    if (key == 0 && Py_TYPE(args[2]) == &PyMethod_Type) {
-        key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
-        key = key && fp_is_quiet(r->state, fp_key_method(key)) ? 0 : key;
-    }
-    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL) &&
-        fp_bound_ends(r, key, args)) {
-        Py_RETURN_NONE;
-    }
     /* The call that switched off its site was not entered, but ends here. */
     if (FP_LIKELY(key != 0) && !(FP_UNLIKELY(r->recording.any_muted) &&
                                  !fp_recorder_stands_in(r, key) &&

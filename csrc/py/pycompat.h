@@ -208,6 +208,23 @@ fp_compat_code_bytes(PyCodeObject *code)
 #endif
 }
 
+/* The opcode of [code] at the byte [offset] as it is now, with the events that
+ * are on; 0: there is none. */
+static inline unsigned char
+fp_compat_opcode_now(const PyCodeObject *code, long offset)
+{
+#if FP_HAVE_MONITORING
+    /* the size counts units of an opcode and its argument */
+    return offset >= 0 && offset < 2 * (long)Py_SIZE(code)
+               ? (unsigned char)code->co_code_adaptive[offset]
+               : 0;
+#else
+    (void)code;
+    (void)offset;
+    return 0;
+#endif
+}
+
 /* The module of [type] or of its base class that [def] created; borrowed, NULL
  * with an exception. */
 static inline PyObject *

@@ -51,7 +51,6 @@ typedef struct fp_recorder {
     uint32_t sweep_at; /* number of threads at which to look for ended ones */
     uint64_t threads_seen;
     fp_keytab keys;
-    fp_keytab sites; /* call sites of bound builtins that do send a C_RETURN */
     int64_t started; /* ticks, while a layer is on */
     uint8_t initialised;
     uint8_t functions_on;

@@ -60,13 +60,12 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     }
     /* Releasing code objects may run Python code that is recorded again, so
      * both tables are emptied before the first reference is released. */
-    fp_keytab keys, sites;
-    if (fp_recorder_reset(r, &keys, &sites) < 0) {
+    fp_keytab keys;
+    if (fp_recorder_reset(r, &keys) < 0) {
         PyErr_SetString(PyExc_RuntimeError,
                         "clear() called while the recorder is being read");
         return NULL;
     }
-    fp_keytab_clear(&sites);
     fp_keytab_clear(&keys);
     Py_RETURN_NONE;
 }
@@ -201,9 +200,8 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     memory m = {r, 0, 0};
-    m.bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
-              (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
-              fp_trace_bytes(&r->trace.log);
+    m.bytes = r->keys.capacity * sizeof(fp_keyent) +
+              r->keys.slots * sizeof(uint32_t) + fp_trace_bytes(&r->trace.log);
     fp_world_stopped(add_threads, &m);
     return Py_BuildValue("{sKsKsI}", "bytes", (unsigned long long)m.bytes,
                          "nodes", (unsigned long long)m.nodes, "threads",

@@ -25,9 +25,9 @@ unmute(fp_recorder *r, int any)
 }
 
 int
-fp_recorder_reset(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
+fp_recorder_reset(fp_recorder *r, fp_keytab *keys)
 {
-    if (fp_recorder_free_threads(r, keys, sites) < 0) {
+    if (fp_recorder_free_threads(r, keys) < 0) {
         return -1;
     }
     int cut = r->recording.any_muted || r->recording.leaves_out_sites;
@@ -56,7 +56,7 @@ fp_recorder_forget(fp_recorder *r)
     if (r->forget_wanted) {
         return;
     }
-    (void)fp_recorder_reset(r, NULL, NULL);
+    (void)fp_recorder_reset(r, NULL);
 }
 
 void

@@ -4,12 +4,11 @@
 
 #include "py/recorder.h"
 
-/* Clears the recording.  Active layers stay on.  Unless they are NULL, [keys]
- * and [sites] get the tables of keys, for the caller to clear.  Returns -1
- * without an exception if the recorder is being read; nothing has changed
- * then. */
+/* Clears the recording.  Active layers stay on.  Unless it is NULL, [keys] gets
+ * the table of keys, for the caller to clear.  Returns -1 without an exception
+ * if the recorder is being read; nothing has changed then. */
 int
-fp_recorder_reset(fp_recorder *r, fp_keytab *keys, fp_keytab *sites);
+fp_recorder_reset(fp_recorder *r, fp_keytab *keys);
 
 /* In a forked child: clears the recording, which belongs to the parent.  If
  * this thread forked during an export, the end of that export does it. */

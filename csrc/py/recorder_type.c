@@ -52,7 +52,6 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     r->hooks.tool_id = -1;
     r->sweep_at = 32;
     fp_keytab_init(&r->keys, &r->alloc);
-    fp_keytab_init(&r->sites, &r->alloc);
     fp_trace_log_init(&r->trace.log, &r->alloc, 0, 0);
     return (PyObject *)r;
 }
@@ -156,14 +155,13 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     fp_trace_log_fini(&r->trace.log);
     r->trace.has = 0;
-    fp_keytab keys, sites;
-    if (fp_recorder_reset(r, &keys, &sites) < 0) {
+    fp_keytab keys;
+    if (fp_recorder_reset(r, &keys) < 0) {
         PyErr_SetString(PyExc_RuntimeError,
                         "__init__() called while the recorder is being read");
         return -1;
     }
     fp_keytab_clear(&keys);
-    fp_keytab_clear(&sites);
     Py_XSETREF(r->config.timer, timer == Py_None ? NULL : Py_NewRef(timer));
     r->config.timer_unit = timeunit;
     r->config.subcalls = (uint8_t)subcalls;
@@ -190,8 +188,7 @@ recorder_traverse(PyObject *self, visitproc visit, void *arg)
     fp_recorder *r = fp_recorder_cast(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(r->config.timer);
-    int rc = fp_keytab_traverse(&r->keys, visit, arg);
-    return rc != 0 ? rc : fp_keytab_traverse(&r->sites, visit, arg);
+    return fp_keytab_traverse(&r->keys, visit, arg);
 }
 
 static int
@@ -220,7 +217,6 @@ free_recorder(void *arg)
     PyTypeObject *type = Py_TYPE((PyObject *)r);
     fp_trace_log_fini(&r->trace.log);
     fp_keytab_clear(&r->keys);
-    fp_keytab_clear(&r->sites);
     Py_CLEAR(r->config.timer);
     Py_CLEAR(r->gpu.reason);
     Py_CLEAR(r->gpu.pause_reason);
@@ -251,7 +247,7 @@ recorder_dealloc(PyObject *self)
     }
     fp_monitoring_forget(r);
     fp_setprofile_forget(r);
-    (void)fp_recorder_free_threads(r, NULL, NULL);
+    (void)fp_recorder_free_threads(r, NULL);
     fp_guard_retire(free_recorder, r);
 }
 

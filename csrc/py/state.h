@@ -16,7 +16,7 @@ struct fp_section_object;
 /* Number of entries; a power of two. */
 enum { FP_NEAR_SECTIONS = 64 };
 
-enum { FP_OPCODE_RESUME = 4, FP_OPCODES };
+enum { FP_OPCODE_RESUME = 4, FP_OPCODES = 8 };
 
 /* The profiler's own methods.  Hooks do not record them: they run in the
  * middle of the measured code. */

@@ -26,11 +26,8 @@ typedef struct fp_slot {
 typedef struct fp_tls {
     fp_slot functions;
     fp_slot sections;
-    unsigned in_timer;      /* depth of nested calls of an external timer */
-    unsigned exporting;     /* exports of this thread under way */
-    PyObject *pending_code; /* compared only; see monitoring_events.c */
-    long pending_offset;
-    fp_key pending_key;
+    unsigned in_timer;  /* depth of nested calls of an external timer */
+    unsigned exporting; /* exports of this thread under way */
     /* its lane of the GPU collector; lives as long as the thread */
     struct fp_lane *lane;
     struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */

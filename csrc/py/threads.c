@@ -172,7 +172,6 @@ fp_recorder_section_thread_slow(fp_recorder *r)
 typedef struct hidden {
     fp_recorder *r;
     fp_keytab *keys;
-    fp_keytab *sites;
     fp_thread *threads;
     fp_thread *ended;
     int refused;
@@ -195,7 +194,6 @@ hide_records(void *arg)
     r->sweep_at = FIRST_SWEEP;
     if (h->keys != NULL) {
         *h->keys = fp_keytab_take(&r->keys);
-        *h->sites = fp_keytab_take(&r->sites);
     }
     r->stepper = NULL;
     r->paused_epoch = fp_new_epoch();
@@ -208,9 +206,9 @@ hide_records(void *arg)
 }
 
 int
-fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys, fp_keytab *sites)
+fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys)
 {
-    hidden h = {.r = r, .keys = keys, .sites = sites};
+    hidden h = {.r = r, .keys = keys};
     FP_LAYERS(r, hide_all, r);
     fp_world_stopped(hide_records, &h);
     while (h.threads != NULL) {

@@ -31,11 +31,11 @@ fp_recorder_section_thread(fp_recorder *r)
 }
 
 /* Frees every thread's record.  Sets new epochs, so that no thread's slot
- * leads to a freed record.  Unless they are NULL, [keys] and [sites] get the
- * recorder's tables, which are empty afterwards.  Returns -1 if the recorder
- * is being read; nothing has changed then. */
+ * leads to a freed record.  Unless it is NULL, [keys] gets the recorder's
+ * table, which is empty afterwards.  Returns -1 if the recorder is being read;
+ * nothing has changed then. */
 int
-fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys, fp_keytab *sites);
+fp_recorder_free_threads(fp_recorder *r, fp_keytab *keys);
 
 /* The node for [key] below the current node of [t], created if needed.  NULL:
  * no memory for the key (counted). */

@@ -419,26 +419,6 @@ for sync in (None, True, False):
 
 
 @monitoring_only
-def test_a_generic_call_site_never_learns_from_another_functions_return() -> None:
-    check(
-        """
-import types, fastprof._core as c
-bound = types.MethodType(len, [1, 2])
-def dispatch(calls, n):
-    for _ in range(n):
-        for f, args in calls: f(*args)
-r = c.Recorder(backend="monitoring"); r.enable()
-dispatch([(bound, ()), (int, ("3",)), (abs, (3,))], 100)
-r.disable()
-d = r.export()
-assert d["counters"]["unbalanced"] == 0, d["counters"]
-assert len(d["threads"][0][2][0]) < 12
-""",
-        "monitoring",
-    )
-
-
-@monitoring_only
 def test_clear_while_recording_brings_muted_functions_back() -> None:
     check(
         """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import types
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -404,22 +403,6 @@ def test_the_hook_never_touches_a_live_exception(backend: str) -> None:
     seen = run()
     recorder.disable()
     assert seen == ["ValueError"] * 6
-
-
-@pytest.mark.skipif("monitoring" not in BACKENDS, reason="only sys.monitoring has call sites")
-def test_call_sites_of_code_that_the_program_makes_are_bounded() -> None:
-    recorder = Recorder(backend="monitoring", max_nodes=64)
-    names = {"method": types.MethodType(len, [1])}
-    code = compile("method()", "<made>", "exec")
-    made = [code.replace(co_firstlineno=i) for i in range(4000)]
-    held = []
-    recorder.enable()
-    for i, one in enumerate(made):
-        exec(one, names)
-        if i % 2000 == 1999:
-            held.append(recorder.memory()["bytes"])
-    recorder.disable()
-    assert held[0] == held[1]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no RESUME")

@@ -1,0 +1,128 @@
+"""Calls through bound methods over builtins, types and callable objects.
+
+The interpreter unwraps the method during the call, so the events of its two ends name different
+objects, or one end sends no event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+from fastprof.snapshot import Snapshot
+from helpers import BACKENDS
+from trees import counts, paths, record
+
+needs_monitoring = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
+
+Method = Callable[..., object]
+
+
+class Made:
+    """A type; its calls fail for 0, as those of all targets."""
+
+    def __init__(self, *numbers: int, n: int = 1) -> None:
+        check(*numbers, n)
+
+    def __round__(self, n: int) -> None:
+        check(n)
+
+
+def check(*numbers: int) -> None:
+    if 0 in numbers:
+        raise ValueError
+
+
+@functools.cache
+def cached(*numbers: int, n: int = 1) -> None:
+    check(*numbers, n)
+
+
+@functools.cache
+def outer(call: Callable[[int], object]) -> None:
+    for n in (0, 1, 2):
+        with contextlib.suppress(TypeError, ValueError):
+            call(n)
+    after()
+
+
+def after() -> None:
+    pass
+
+
+#: What a bound method calls, and the label of its key.
+TARGETS: dict[str, tuple[Method, str]] = {
+    "type": (types.MethodType(Made, 1), "<class 'Made'>"),
+    "callable": (types.MethodType(cached, 1), "<callable 'functools._lru_cache_wrapper' object>"),
+    "builtin": (types.MethodType(round, Made()), "<built-in method builtins.round>"),
+    "method": (types.MethodType(types.MethodType(max, 1), 2), "<built-in method builtins.max>"),
+}
+
+FORMS: dict[str, Callable[[Method], Callable[[int], object]]] = {
+    "plain": lambda method: lambda n: method(n),
+    "keywords": lambda method: lambda n: method(n=n),
+    "star": lambda method: lambda n: method(*(n,)),
+}
+
+
+@contextlib.contextmanager
+def instruction_events(wanted: bool) -> Iterator[None]:
+    """Let another tool receive an event for each instruction, as debuggers do."""
+    if not wanted:
+        yield
+        return
+    monitoring = sys.monitoring
+    tool = monitoring.DEBUGGER_ID
+    monitoring.use_tool_id(tool, "test")
+    monitoring.register_callback(tool, monitoring.events.INSTRUCTION, lambda *_: None)
+    monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+
+
+def path_of_after(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the path of the function `after`, which is called once."""
+    [(path, _)] = [found for found in paths(snapshot) if found[0][-1] == "after"]
+    return path
+
+
+@needs_monitoring
+@pytest.mark.parametrize("beside", [False, True], ids=["", "beside another tool"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_bound_method_is_counted_and_its_caller_stays_open(
+    form: str, target: str, beside: bool
+) -> None:
+    method, label = TARGETS[target]
+    call = FORMS[form](method)
+    outer.cache_clear()
+    cached.cache_clear()
+    with instruction_events(beside):
+        snapshot = record(lambda: outer(call), "monitoring")
+    assert not {"unbalanced", "unmatched"} & set(snapshot.counters)
+    assert path_of_after(snapshot)[-2:] == ("outer", "after")
+    if form != "star" or sys.version_info >= (3, 13):  # 3.12.1 has no event for it
+        assert counts(snapshot, label) == (4 if target == "callable" else 3, 0)
+
+
+@needs_monitoring
+def test_a_call_site_may_call_bound_methods_and_others() -> None:
+    """Of these calls with `*`, 3.13 sends no C_RETURN for the bound method alone."""
+    calls: list[tuple[Method, tuple[object, ...]]]
+    calls = [(types.MethodType(len, [1, 2]), ()), (int, ("3",)), (abs, (3,))]
+
+    def dispatch() -> None:
+        for _ in range(100):
+            for f, args in calls:
+                f(*args)
+
+    snapshot = record(dispatch, "monitoring")
+    assert not {"unbalanced", "unmatched"} & set(snapshot.counters)
+    assert len(snapshot.threads[0].nodes) < 12
