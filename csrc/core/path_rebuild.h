@@ -76,14 +76,9 @@ fp_thread_mark_refound(fp_thread *t)
 static inline int
 fp_thread_unseen_ends(const fp_thread *t, fp_key caller)
 {
-    if (t->refound == 0 || t->over_len != 0) {
-        return 0;
-    }
-    const fp_node *n = t->cur;
-    while (fp_key_tag(n->key) == FP_TAG_SECTION) {
-        n = n->parent;
-    }
-    return n->key == caller && n->depth <= t->refound;
+    const fp_node *n = fp_thread_innermost(t);
+    return t->refound != 0 && t->over_len == 0 && n->key == caller &&
+           n->depth <= t->refound;
 }
 
 #endif

@@ -114,12 +114,14 @@ fp_recorder_count(fp_recorder *r, fp_key key, PyObject *object)
     }
 }
 
-void
+int
 fp_recorder_leave_c(fp_recorder *r, fp_key key, PyObject *caller)
 {
     fp_thread *t = fp_recorder_at(r, FP_HOOK_LEAVE, key);
-    if (t != NULL &&
-        (t->cur->key == key || !fp_thread_unseen_ends(t, (fp_key)caller))) {
-        leave_at(r, t, key);
+    if (t != NULL && t->cur->key != key &&
+        fp_thread_innermost(t)->key == (fp_key)caller) {
+        return !fp_thread_unseen_ends(t, (fp_key)caller);
     }
+    leave_at(r, t, key);
+    return 0;
 }

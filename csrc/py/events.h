@@ -85,8 +85,10 @@ fp_recorder_leave(fp_recorder *r, fp_key key);
 void
 fp_recorder_count(fp_recorder *r, fp_key key, PyObject *object);
 
-/* Records the end of the C function [key], which the code [caller] called. */
-void
+/* Records the end of the C function [key], which the code [caller] called.
+ * Returns 1 if that call, made while [caller] was recorded, did not begin with
+ * an event; nothing is recorded then. */
+int
 fp_recorder_leave_c(fp_recorder *r, fp_key key, PyObject *caller);
 
 #endif

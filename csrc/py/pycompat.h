@@ -31,14 +31,6 @@
 #define FP_DISABLE_STOPS_WORLD 0
 #endif
 
-/* When a bound method over a builtin (every pybind11 method) is called, the
- * profile function gets a c_return without a c_call. */
-#if PY_VERSION_HEX >= 0x030C0000
-#define FP_LONE_C_RETURN 1
-#else
-#define FP_LONE_C_RETURN 0
-#endif
-
 /* Does raising leave it to whoever catches to make the exception's object? */
 #if PY_VERSION_HEX >= 0x030C0000
 #define FP_LAZY_EXCEPTIONS 0

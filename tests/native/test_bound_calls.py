@@ -13,6 +13,9 @@ import types
 from collections.abc import Callable, Iterator
 
 import pytest
+from fastprof import profile_section
+from fastprof.capture import Recorder
+from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
 from helpers import BACKENDS
 from trees import counts, paths, record
@@ -126,3 +129,25 @@ def test_a_call_site_may_call_bound_methods_and_others() -> None:
     snapshot = record(dispatch, "monitoring")
     assert not {"unbalanced", "unmatched"} & set(snapshot.counters)
     assert len(snapshot.threads[0].nodes) < 12
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 has no event for it")
+def test_a_bound_method_is_counted_inside_a_section(backend: str) -> None:
+    """On 3.12.0 to 3.12.4 the profile function gets the end alone."""
+
+    def run() -> None:
+        with profile_section("inside"):
+            types.MethodType(len, [1])()
+        after()
+
+    recorder = Recorder(backend=backend)
+    recorder.start_sections()
+    recorder.enable()
+    run()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert not {"unbalanced", "unmatched"} & set(snapshot.counters)
+    [path] = [path for path, _ in paths(snapshot) if "builtins.len" in path[-1]]
+    assert path[-3:-1] == ("run", "inside")
+    assert counts(snapshot, path[-1]) == (1, 0)
