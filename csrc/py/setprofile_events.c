@@ -41,17 +41,16 @@ is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
     if (!FP_HAVE_RESUME_OPCODE) {
         return lasti >= 0;
     }
+    /* Only a node's key is kept, so that a full tree bounds the table. */
     fp_keyent *e = fp_keytab_find(&r->keys, (fp_key)code);
-    if (e == NULL) {
-        if (fp_keytab_add(&r->keys, (fp_key)code, (PyObject *)code) != FP_OK) {
-            return 0;
+    int32_t first = e != NULL ? e->first_resume : -1;
+    if (first == -1) {
+        first = find_first_resume(r, code);
+        if (e != NULL) {
+            e->first_resume = first;
         }
-        e = fp_keytab_find(&r->keys, (fp_key)code);
     }
-    if (e->first_resume == -1) {
-        e->first_resume = find_first_resume(r, code);
-    }
-    return e->first_resume >= 0 && lasti > e->first_resume;
+    return first >= 0 && lasti > first;
 }
 
 /* ---- events ---- */
@@ -61,8 +60,9 @@ call_event(fp_recorder *r, PyFrameObject *frame)
 {
     PyObject *code = fp_compat_frame_code(frame);
     /* The plain path has tested this already; the second test is rare and
-     * harmless. */
-    int resume = is_resume(r, (PyCodeObject *)code, frame);
+     * harmless.  Nobody needs it in a pause. */
+    int resume = fp_recorder_here(r) != NULL &&
+                 is_resume(r, (PyCodeObject *)code, frame);
     fp_recorder_enter(r, (fp_key)code, code, resume);
 }
 

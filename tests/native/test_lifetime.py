@@ -396,8 +396,13 @@ def test_f33_the_table_of_keys_is_bounded_as_the_tree_is(backend: str) -> None:
 import fastprof._core as c
 r = c.Recorder(max_nodes=16, builtins=False, backend=BACKEND); r.enable()
 for i in range(2000): exec(compile("pass", f"f{i}", "exec"))
+for i in range(2000): eval("sum(x for x in (1, 2))")
+kept = len(r.code_objects())
+assert kept <= 32, kept
+r.pause_functions()
+for i in range(2000): eval("sum(x for x in (1, 2))")
+assert len(r.code_objects()) == kept, len(r.code_objects())
 r.disable()
-assert len(r.code_objects()) <= 32, len(r.code_objects())
 """,
         backend,
     )
