@@ -227,12 +227,14 @@ mutex = ctypes.create_string_buffer(64)
 lib.pthread_mutex_lock(mutex)
 
 def handled():
-    signal.signal(signal.SIGTERM, lambda number, frame: _core.sigterm_taken())
-    _core.limit_sigterm()
+    carrier = signal.SIGRTMAX - 1
+    signal.signal(carrier, lambda number, frame: _core.sigterm_taken())
+    assert _core.handle_sigterm(carrier)
 
 handled()
 child = os.fork()
 if not child:
+    _core.leave_sigterm()
     handled()
     lib.pthread_mutex_lock(mutex)
     os._exit(7)
