@@ -188,6 +188,20 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     fp_thread_rejoin_sections(t, sections);
 }
 
+int
+fp_thread_in_function(const fp_thread *t)
+{
+    const fp_node *base = t->base;
+    uint32_t over = t->over_len;
+    for (const fp_node *n = t->cur; n != base;
+         n = fp_path_below(t, n, &over)) {
+        if (!is_section(n)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void
 fp_thread_drop_functions(fp_thread *t, int64_t now)
 {

@@ -98,6 +98,10 @@ fp_thread_leave(fp_thread *t, fp_key key, int64_t now)
     fp_thread_leave_slow(t, key, now);
 }
 
+/* Is a function open on the path? */
+int
+fp_thread_in_function(const fp_thread *t);
+
 /* Closes every open function at [now]; sections stay open. */
 void
 fp_thread_drop_functions(fp_thread *t, int64_t now);
@@ -115,25 +119,6 @@ static inline fp_node *
 fp_path_below(const fp_thread *t, const fp_node *n, uint32_t *over)
 {
     return *over > 0 ? t->over[--*over] : n->parent;
-}
-
-/* The innermost open function, or the base if there is none. */
-static inline const fp_node *
-fp_thread_innermost(const fp_thread *t)
-{
-    const fp_node *n = t->cur;
-    uint32_t over = t->over_len;
-    while (fp_key_tag(n->key) == FP_TAG_SECTION) {
-        n = fp_path_below(t, n, &over);
-    }
-    return n;
-}
-
-/* Is a function open on the path? */
-static inline int
-fp_thread_in_function(const fp_thread *t)
-{
-    return fp_thread_innermost(t) != t->base;
 }
 
 /* Puts [key] on top of the path without counting a call.  FP_ENOMEM: not on

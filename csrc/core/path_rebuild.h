@@ -58,10 +58,33 @@ fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
     return n;
 }
 
+/* The next function; NULL: there is none. */
+static inline const fp_node *
+fp_path_walk_function(const fp_thread *t, fp_path_walk *w)
+{
+    const fp_node *n = fp_path_walk_next(t, w);
+    while (n != NULL && fp_key_tag(n->key) == FP_TAG_SECTION) {
+        n = fp_path_walk_next(t, w);
+    }
+    return n;
+}
+
 /* Number of Python functions on the path; *bottom becomes the key of the
  * outermost one, if there is one. */
 uint32_t
 fp_thread_python_depth(const fp_thread *t, fp_key *bottom);
+
+/* The innermost open function, or the base if there is none. */
+static inline const fp_node *
+fp_thread_innermost(const fp_thread *t)
+{
+    const fp_node *n = t->cur;
+    uint32_t over = t->over_len;
+    while (fp_key_tag(n->key) == FP_TAG_SECTION) {
+        n = fp_path_below(t, n, &over);
+    }
+    return n;
+}
 
 /* The calls on the path were put back without knowing the C functions among
  * them. */

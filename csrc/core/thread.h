@@ -86,8 +86,7 @@ typedef struct fp_thread {
     fp_phases phases;
     fp_counters counters;
     struct fp_outliers *outliers; /* owned; NULL: slow steps are not kept */
-    /* owned; path elements (keys or nodes) while the path is rebuilt */
-    fp_key *scratch;
+    fp_key *scratch; /* owned; keys or nodes, while the path is rebuilt */
     uint32_t scratch_capacity;
     uint64_t ident;         /* the owner's number of the thread */
     uint64_t serial;        /* order of first appearance */
@@ -95,6 +94,8 @@ typedef struct fp_thread {
     struct fp_trace *trace; /* owned; NULL: never traced; see trace.h */
     void *user;             /* the owner's; not used here */
     uint32_t looked_at;     /* the owner's: nodes of the tree it has seen */
+    int32_t c_offset;       /* the owner's: see setprofile_events.c */
+    const fp_node *c_node;  /* the same; borrowed */
     struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;
 

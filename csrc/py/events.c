@@ -72,6 +72,23 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
     fp_recorder_trace(r, t, t->last);
 }
 
+static void
+leave_when(fp_recorder *r, fp_thread *t, fp_key key, int64_t now)
+{
+    int paired = t->cur->key == key;
+    fp_thread_leave(t, key, now);
+    if (FP_UNLIKELY(r->gpu.external)) {
+        FP_LAYERS(r, left, r, t, key, paired);
+    }
+    fp_recorder_trace(r, t, t->last);
+}
+
+void
+fp_recorder_leave_unseen(fp_recorder *r, fp_thread *t, fp_key key)
+{
+    leave_when(r, t, key, t->last);
+}
+
 /* Records the end of [key] in [t], or nothing if [t] is NULL. */
 static void
 leave_at(fp_recorder *r, fp_thread *t, fp_key key)
@@ -90,12 +107,7 @@ leave_at(fp_recorder *r, fp_thread *t, fp_key key)
     if (timed) {
         fp_timer_first(t, now);
     }
-    int paired = t->cur->key == key;
-    fp_thread_leave(t, key, timed ? now : fp_clock_now(&r->clock));
-    if (FP_UNLIKELY(r->gpu.external)) {
-        FP_LAYERS(r, left, r, t, key, paired);
-    }
-    fp_recorder_trace(r, t, t->last);
+    leave_when(r, t, key, timed ? now : fp_clock_now(&r->clock));
 }
 
 void

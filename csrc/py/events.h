@@ -80,6 +80,11 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume);
 void
 fp_recorder_leave(fp_recorder *r, fp_key key);
 
+/* The call of [key], a C function that is open in [t], has ended at an unknown
+ * time since the last event: that time stays with its caller. */
+void
+fp_recorder_leave_unseen(fp_recorder *r, fp_thread *t, fp_key key);
+
 /* Records a call of [key] of which only one end is seen: its time is unknown
  * and stays with its caller. */
 void

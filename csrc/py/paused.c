@@ -227,10 +227,7 @@ static int
 is_innermost(const fp_thread *t, fp_key key)
 {
     fp_path_walk w = fp_path_walk_begin(t);
-    const fp_node *n = fp_path_walk_next(t, &w);
-    while (n != NULL && fp_key_tag(n->key) == FP_TAG_SECTION) {
-        n = fp_path_walk_next(t, &w);
-    }
+    const fp_node *n = fp_path_walk_function(t, &w);
     return n != NULL && n->key == key;
 }
 

@@ -53,12 +53,79 @@ is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
     return first >= 0 && lasti > first;
 }
 
+/* ---- builtins that end without an event ----
+ *
+ * 3.12.5 and later send no c_return for a bound method over a builtin that is
+ * called as `f(*args)`.  But when the caller's frame makes the next event, a C
+ * function that it called has ended. */
+
+static inline void
+remember_call(fp_thread *t, PyFrameObject *frame)
+{
+    if (FP_HAVE_MONITORING) {
+        t->c_node = t->cur;
+        t->c_offset = fp_compat_frame_lasti(frame);
+    }
+}
+
+/* The innermost function of [t] if it is a C function that the code of [frame]
+ * called; else NULL. */
+static const fp_node *
+called_by(const fp_thread *t, PyFrameObject *frame)
+{
+    fp_path_walk w = fp_path_walk_begin(t);
+    const fp_node *c = fp_path_walk_function(t, &w);
+    if (c == NULL || fp_key_tag(c->key) != FP_TAG_C) {
+        return NULL;
+    }
+    const fp_node *caller = fp_path_walk_function(t, &w);
+    return caller != NULL && caller->key == (fp_key)fp_compat_frame_code(frame)
+               ? c
+               : NULL;
+}
+
+/* The thread's record if such calls may be open; NULL: they are not. */
+static fp_thread *
+unseen_thread(fp_recorder *r)
+{
+    fp_thread *t = FP_HAVE_MONITORING ? fp_recorder_here(r) : NULL;
+    return t != NULL && !fp_thread_is_parked(t) ? t : NULL;
+}
+
+/* [frame] makes an event. */
+static void
+end_unseen(fp_recorder *r, PyFrameObject *frame)
+{
+    fp_thread *t = unseen_thread(r);
+    const fp_node *c = t != NULL ? called_by(t, frame) : NULL;
+    if (c != NULL) {
+        fp_recorder_leave_unseen(r, t, c->key);
+    }
+}
+
+/* [callee] begins.  Its caller may be a C function; that one has ended if the
+ * frame of its own caller has moved on. */
+static void
+end_unseen_before(fp_recorder *r, PyFrameObject *callee)
+{
+    fp_thread *t = unseen_thread(r);
+    if (t == NULL || fp_thread_innermost(t) != t->c_node) {
+        return;
+    }
+    PyFrameObject *frame = PyFrame_GetBack(callee);
+    if (frame != NULL && fp_compat_frame_lasti(frame) != t->c_offset) {
+        end_unseen(r, frame);
+    }
+    Py_XDECREF(frame);
+}
+
 /* ---- events ---- */
 
 static void
 call_event(fp_recorder *r, PyFrameObject *frame)
 {
     PyObject *code = fp_compat_frame_code(frame);
+    end_unseen_before(r, frame);
     /* The plain path has tested this already; the second test is rare and
      * harmless.  Nobody needs it in a pause. */
     int resume = fp_recorder_here(r) != NULL &&
@@ -67,11 +134,17 @@ call_event(fp_recorder *r, PyFrameObject *frame)
 }
 
 static void
-c_call_event(fp_recorder *r, PyObject *function)
+c_call_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
 {
     fp_key key = r->config.builtins ? fp_c_function_key(function) : 0;
-    if (key != 0 && !fp_is_quiet(r->state, fp_key_method(key))) {
-        fp_recorder_enter(r, key, function, 0);
+    end_unseen(r, frame);
+    if (key == 0 || fp_is_quiet(r->state, fp_key_method(key))) {
+        return;
+    }
+    fp_recorder_enter(r, key, function, 0);
+    fp_thread *t = unseen_thread(r);
+    if (t != NULL) {
+        remember_call(t, frame);
     }
 }
 
@@ -105,10 +178,11 @@ slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
         call_event(r, frame);
         break;
     case PyTrace_RETURN:
+        end_unseen(r, frame);
         fp_recorder_leave(r, (fp_key)fp_compat_frame_code(frame));
         break;
     case PyTrace_C_CALL:
-        c_call_event(r, arg);
+        c_call_event(r, frame, arg);
         break;
     case PyTrace_C_RETURN:
     case PyTrace_C_EXCEPTION:
@@ -136,8 +210,12 @@ plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
     case PyTrace_RETURN:
         return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));
     case PyTrace_C_CALL:
-        return Py_TYPE(arg) == &PyCFunction_Type &&
-               fp_plain_enter(t, fp_c_function_key(arg), 0);
+        if (Py_TYPE(arg) != &PyCFunction_Type ||
+            !fp_plain_enter(t, fp_c_function_key(arg), 0)) {
+            return 0;
+        }
+        remember_call(t, frame);
+        return 1;
     case PyTrace_C_RETURN:
     case PyTrace_C_EXCEPTION:
         return Py_TYPE(arg) == &PyCFunction_Type &&
