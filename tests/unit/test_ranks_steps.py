@@ -852,3 +852,15 @@ def test_a_job_that_hung_and_was_ended_names_the_rank_that_did_not_wait():
     assert end_text([run(0, 8200.0), run(1, 900.0, hung)]) == ""
     assert end_text([run(0, 8200.0, None, 2000.0), run(1, 8000.0, hung)]) == ""
     assert end_text([run(0, 8200.0)]) == ""
+
+
+def test_a_file_with_few_steps_clears_no_rank_of_the_others():
+    def late(rank, step):
+        return 40.0 if rank == 1 and step >= 20 and step % 8 == 0 else 0.0
+
+    made = job(4, steps=300, data=late)
+    short = job(4, steps=18, data=late)
+    made = judged([*made[:3], short[3]])
+    assert made.straggler is not None
+    assert made.straggler.rank == 1
+    assert made.straggler.late_ms == pytest.approx(4.7, abs=0.4)

@@ -192,9 +192,8 @@ def _beside_gpu(facts: Facts, draft: Draft, fired: list[tuple[Rule, Draft]]) -> 
         return draft
     fixed = ", ".join(subject(r.id) for r, _ in earlier)
     told = (
-        f"With what the fix of {fixed} saves, the GPU is idle for only {span_text(left, facts)}."
-        if facts.share(left) >= _LITTLE
-        else f"With what the fix of {fixed} saves, the GPU is never idle, and this costs nothing."
+        f"Together with the fix of {fixed}, it saves at most "
+        f"{span_text(facts.timeline.idle_ms, facts)}: the GPU works in the rest of the step."
     )
     return replace(draft, ms=left, evidence=(*draft.evidence, told))
 

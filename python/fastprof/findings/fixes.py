@@ -216,9 +216,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "sharding-share": {
         "torch": (
-            ("Do not shard the parameters if they fit into a GPU's memory; else shard within a "
-            "machine only (FSDP's HYBRID_SHARD), and wrap larger modules: fewer, larger "
-            "exchanges."),
+            ("If these are parameters that FSDP or ZeRO shards: do not shard them if they fit into "
+            "a GPU's memory; else shard within a machine only (FSDP's HYBRID_SHARD), and wrap "
+            "larger modules: fewer, larger exchanges."),
             "A faster interconnect.",
         ),
     },

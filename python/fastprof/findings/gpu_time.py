@@ -14,6 +14,7 @@ class Timeline:
     idle_data_ms: float
     communication_ms: float
     overlap_ms: float
+    copy_ms: float
     copy_alone_ms: float
     idle: tuple[tuple[str, float], ...]
 
@@ -35,6 +36,7 @@ def timeline_of(gpu: GpuReport, span_ms: float) -> Timeline | None:
         sum(s.idle_data_ns for s in spans) * factor,
         sum(s.communication_ns for s in spans) * factor,
         sum(s.overlap_ns for s in spans) * factor,
+        sum(s.copy_ns for s in spans) * factor,
         sum(s.copy_alone_ns for s in spans) * factor,
         tuple(sorted(idle.items(), key=lambda item: -item[1])),
     )

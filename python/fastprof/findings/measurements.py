@@ -454,11 +454,16 @@ class Facts:
 
     @Lazy
     def cpus(self) -> float | None:
-        """CPUs that the program may use, a rank's part if ranks share them; None: not recorded."""
+        """CPUs that the program may use; None: not recorded."""
         known = (self.report.meta.get(name) for name in ("cpus", "cpu_limit"))
         limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
         limits += [float(w.cpus) for row in self.report.loaders if (w := row.workers) and w.cpus]
-        return min(limits) / self.ranks_on_cpus if limits else None
+        return min(limits, default=None)
+
+    @property
+    def own_cpus(self) -> float | None:
+        """A rank's part of the CPUs if the ranks of the job share them, else all of them."""
+        return None if self.cpus is None else self.cpus / self.ranks_on_cpus
 
     @property
     def ranks_on_cpus(self) -> int:

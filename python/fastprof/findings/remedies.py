@@ -68,10 +68,10 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     # Without the cost of recording functions, like `needed`.
     loads, rest = facts.unhooked
     needed = max(told, default=0) or (math.ceil(ms * loads / (step_ms * rest)) if step_ms else 1)
-    most = None if facts.cpus is None else most_workers(facts.cpus, waits=waits)
-    if have and most is not None and facts.cpus is not None:
+    most = None if facts.own_cpus is None else most_workers(facts.own_cpus, waits=waits)
+    if have and most is not None and facts.own_cpus is not None:
         # Whether the workers compute is unknown, but the CPUs that they leave free are known.
-        most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
+        most = min(int(facts.own_cpus), max(most, have + _idle_cpus(facts)))
     elif most is not None and not waits and facts.waiting > CPUS_TAKEN:
         most = 0  # other programs use the CPUs
     advised = needed if most is None else min(needed, most)
@@ -86,11 +86,11 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
 
 def _idle_cpus(facts: Facts) -> int:
     """Return the number of idle CPUs; 0 if the training thread waits for one."""
-    if facts.cpus is None or facts.cpus_used is None:
+    if facts.own_cpus is None or facts.cpus_used is None:
         return 0
     if facts.waiting > _CROWDED:
         return 0
-    return max(0, int(facts.cpus - facts.cpus_used + 0.25))
+    return max(0, int(facts.own_cpus - facts.cpus_used + 0.25))
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:
@@ -110,9 +110,9 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         load_ms, step_ms = (facts.span_ms - found.step_ms) * loads, found.step_ms * rest
         saved = load_ms + step_ms - _step_beside(facts, found, load_ms, step_ms, waits=waits)
         ms *= loads
-    if not waits and facts.cpus and facts.cpus_used is not None:
+    if not waits and facts.own_cpus and facts.cpus_used is not None:
         # Work that moves to another process still needs a CPU.
-        saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.cpus)))
+        saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.own_cpus)))
     return max(0.0, min(ms, saved))
 
 
@@ -132,7 +132,7 @@ def _step_beside(
         each = (_IN_WORKER * load_ms + _HAND_OVER_MS * batches) / workers
         taking = step_ms + _SEND_BESIDE_MS * batches
         # While workers compute, training has fewer CPUs for its threads.
-        slower = _training_cpus(facts, found) / max(1.0, (facts.cpus or math.inf) - workers)
+        slower = _training_cpus(facts, found) / max(1.0, (facts.own_cpus or math.inf) - workers)
         if slower > 1.0:
             taking += min(each, taking * slower) * (1.0 - 1.0 / slower)
     return max(each, taking) + passes / max(batches, passes, 1.0) * min(each, taking)
@@ -140,10 +140,10 @@ def _step_beside(
 
 def _training_cpus(facts: Facts, found: Loading) -> float:
     """Return the CPUs that a step uses, without one for its loading; 1 if unknown."""
-    if facts.cpus is None or facts.cpus_used is None or not found.step_ms:
+    if facts.own_cpus is None or facts.cpus_used is None or not found.step_ms:
         return 1.0
     used = facts.cpus_used * facts.span_ms - (facts.span_ms - found.step_ms)
-    return min(facts.cpus, max(1.0, used / found.step_ms))
+    return min(facts.own_cpus, max(1.0, used / found.step_ms))
 
 
 def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -> tuple[str, ...]:

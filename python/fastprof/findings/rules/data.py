@@ -183,19 +183,23 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
     if not found.has_loader or found.needed <= found.have:
         return ""
     text = f"To keep up, you need {plural(found.needed, 'worker')}"
-    if facts.cpus is None or (found.advised or 0) >= found.needed:
+    own, used = facts.own_cpus, facts.cpus_used or 0.0
+    if own is None or (found.advised or 0) >= found.needed:
         return little or f"{text}."
-    cpus, who = plural(facts.cpus, "CPU"), "the program"
-    if facts.ranks_on_cpus > 1:
-        cpus, who = f"{cpus} per rank of this machine", "this rank"
-    if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
-        return f"{text}, but {who} already uses {number(facts.cpus_used)} of the {cpus}."
+    cpus, shared = plural(own, "CPU"), facts.ranks_on_cpus > 1
+    if own > 1 and own - used < _FREE_CPUS:
+        if shared:
+            return (
+                f"{text}, but this rank already uses {plural(used, 'CPU')}, and its part of the "
+                f"machine is {cpus}."
+            )
+        return f"{text}, but the program already uses {number(used)} of the {cpus}."
     if facts.waiting > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
     if little:
         return little
-    if facts.ranks_on_cpus > 1:
-        return f"{text}, but there is only {cpus}, and training needs one."
+    if shared:
+        return f"{text}, but this rank's part of the machine is {cpus}, and training needs one."
     return f"{text}, but the program may use only {cpus}, and training needs one."
 
 

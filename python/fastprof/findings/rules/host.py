@@ -60,12 +60,18 @@ def logging_share(facts: Facts) -> Draft | None:
         return replace(
             draft, title=draft.title.replace("Logging takes", "Logging and callbacks take")
         )
-    share = percent(draft.value / 100)
+    inside = facts.rows[_CALLBACKS]
+    part = f"{percent(facts.share(inside))} of the step, {hot.part} of it in {where(hot.key)}"
+    logs_too = _OVERHEAD.grade(facts.share(ms - inside)) is not None
     return replace(
         draft,
-        title=f"Callbacks take {share} of the step, {hot.part} of it in {where(hot.key)}",
-        evidence=sentences(parts_text(facts, hot, hot.share * ms, " per step"), draft.evidence[1]),
-        fix=less_of(facts, hot),
+        value=draft.value if logs_too else 100 * facts.share(inside),
+        title=f"{draft.title}, callbacks {part}" if logs_too else f"Callbacks take {part}",
+        evidence=sentences(
+            parts_text(facts, hot, hot.share * inside, " per step"),
+            *(draft.evidence if logs_too else draft.evidence[1:]),
+        ),
+        fix=(*less_of(facts, hot), *(draft.fix if logs_too else ())),
         promises=False,  # how much less of it the training needs is unknown
     )
 
@@ -133,7 +139,9 @@ def checkpoint_often(facts: Facts) -> Draft | None:
         fix=_LESS_SAVING if rare else (),
         group="checkpoint", sections=CHECKPOINT, beside=beside > ms / 2,
     )  # fmt: skip
-    return replace(draft, promises=False) if draft is not None and rare else draft
+    if draft is None:
+        return None
+    return replace(draft, promises=not rare, on_host=not beside)
 
 
 def gc_pressure(facts: Facts) -> Draft | None:

@@ -129,11 +129,17 @@ def blocks_per_sm(facts: Facts) -> Draft | None:
     """
     known = [k for k in _kernels(facts) if k.blocks_per_sm is not None]
     known = [k for k in known if k.kind != "communication"]
-    total = sum(k.total_ns for k in known)
+    small = facts.gpu.small if facts.gpu else None
+    told = LIMITS["small-kernels"].grade((small and small.of_time) or 0.0) is not None
+    # That rule has the time of short kernels.
+    times = [k.total_ns - (k.small_ns or 0 if told else 0) for k in known]
+    total = sum(times)
     if not total:
         raise Abstain("the launches' blocks are not known")
-    value = sum((k.blocks_per_sm or 0.0) * k.total_ns for k in known) / total
-    lost = sum(max(0.0, 1 - (k.blocks_per_sm or 0.0)) * k.total_ns for k in known) / total
+    rows = list(zip(known, times, strict=True))
+    value = sum((k.blocks_per_sm or 0.0) * ns for k, ns in rows) / total
+    lost = sum(max(0.0, 1 - (k.blocks_per_sm or 0.0)) * ns for k, ns in rows)
+    lost /= sum(k.total_ns for k in known)
     return _kernel_draft(
         facts, "blocks-per-sm", value, "", lost,
         f"Kernel efficiency is low: {value:.2f} blocks per SM",
@@ -179,8 +185,7 @@ def _kernel_draft(
         evidence=sentences(f"Most lost in: {names}." if names else ""),
         fix=fixes(rule, facts.framework),
         ms=None if lost is None else _gpu_ms(facts, lost),
-        # Both are the time of the same kernels.
-        yields_to=frozenset({"small-batch", "small-kernels"}), claims=_BUSY,
+        yields_to=frozenset({"small-batch"}), claims=_BUSY,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Rules about reading, copying, moving and scaling tensors."""
 
 import re
+from dataclasses import replace
 
 from fastprof.findings.draft import (
     Abstain,
@@ -90,7 +91,7 @@ def _blocked(facts: Facts) -> Draft | None:
     ms = min(waited, timeline.idle_ms)
     lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
     reads = facts.use("item").ms  # the host may also wait elsewhere, as in synchronize()
-    return share_draft(
+    draft = share_draft(
         facts, _OVERHEAD, ms,
         rule="sync-item",
         title="Waiting for the GPU to read values (.item() or similar) takes {share} of the step",
@@ -102,6 +103,15 @@ def _blocked(facts: Facts) -> Draft | None:
         ),
         group="item" if reads > waited / 2 else None, on_host=True,
     )  # fmt: skip
+    if draft is None or reads >= ms:
+        return draft
+    # Where the host waits otherwise is unknown.
+    part = reads / ms
+    return replace(
+        draft,
+        places={name: part * value for name, value in draft.places.items()},
+        shared={name: part * value for name, value in draft.shared.items()},
+    )
 
 
 def tensor_copies(facts: Facts) -> Draft | None:
@@ -166,7 +176,9 @@ def host_device_transfers(facts: Facts) -> Draft | None:
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is not None and gpu.use is not None and timeline is not None:
         ms = facts.copied * facts.span_ms
-        alone = min(ms, timeline.copy_alone_ms)
+        # Copies within the device, and memsets, are no transfers.
+        others = max(0.0, timeline.copy_ms - ms)
+        alone = min(ms, max(0.0, timeline.copy_alone_ms - others))
         return share_draft(
             facts, LIMITS["transfer-share"], alone,
             rule="host-device-transfers",

@@ -47,6 +47,8 @@ _EQUAL = 0.05
 _FOR_SEVERAL = 0.1
 #: A window with this share of the steps is the whole run.
 _WHOLE = 0.9
+#: The steps that all ranks have stand for a rank's steps if they are this part of them.
+_MOST_STEPS = 0.8
 #: Hangs are at least 3 median steps long and are at most 2 % of the steps; 2 are always allowed.
 _HANG_STEPS = 3.0
 _HANG_PART = 0.02
@@ -163,7 +165,8 @@ def _ahead(owns: Sequence[Series], lates: Sequence[Series]) -> list[float]:
     """Return how far the mean own work of each rank is above the median of the others.
 
     If others are late in turns, the median of the others in a step contains none of their delays,
-    so this is less than the mean lateness.  It is of the steps that all ranks have; inf: of none.
+    so this is less than the mean lateness.  It is of the steps that all ranks have; inf: they are
+    too few of this rank's.
     """
     ahead = [math.inf] * len(owns)
     known = {i: set(late.numbers) for i, late in enumerate(lates) if late.ms}
@@ -171,7 +174,8 @@ def _ahead(owns: Sequence[Series], lates: Sequence[Series]) -> list[float]:
     if common:
         works = sorted((_mean_in(owns[i], common), i) for i in known)
         for place, (ms, i) in enumerate(works):
-            ahead[i] = ms - _median_without(works, place, len(works))
+            if len(common) >= _MOST_STEPS * len(known[i]):
+                ahead[i] = ms - _median_without(works, place, len(works))
     return ahead
 
 
