@@ -179,6 +179,7 @@ fp_is_star_call(const fp_state *st, PyObject *code, long offset)
         star =
             (unsigned char)PyBytes_AS_STRING(bytes)[offset] == known[CALL_EX];
     }
+    PyErr_Clear(); /* no memory */
     Py_XDECREF(bytes);
     return star;
 }

@@ -183,7 +183,8 @@ static int
 ends_unseen(const fp_recorder *r, PyObject *const *args)
 {
     int beyond; /* instead of an exception */
-    return Py_TYPE(args[2]) == &PyMethod_Type &&
+    return Py_TYPE(args[2]) == &PyMethod_Type && PyCode_Check(args[0]) &&
+           PyLong_Check(args[1]) &&
            fp_is_star_call(r->state, args[0],
                            PyLong_AsLongAndOverflow(args[1], &beyond));
 }

@@ -616,6 +616,40 @@ def test_the_forward_of_a_module_that_calls_itself_ends_with_the_outermost_call(
         raise TooLateError(str(rows(loop)))
 
 
+def test_another_thread_in_the_same_module_changes_no_phase() -> None:
+    """An actor that evaluates the model which the main thread trains."""
+
+    class Waits(torch.nn.Linear):
+        def forward(self, x):
+            if len(x) == 1:  # the other thread's
+                inside.set()
+                ended.wait(20)
+            return super().forward(x)
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Waits(4, 4)
+
+        def forward(self, x):
+            if len(x) == 2:
+                actor.start()
+                assert inside.wait(20)
+            return self.layer(x)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with attach() as loop:
+        for _ in range(3):
+            inside, ended = threading.Event(), threading.Event()
+            actor = threading.Thread(target=model, args=(torch.ones(1, 4),))
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            ended.set()
+            actor.join()
+    assert counts(loop) == {"forward": 3, "backward": 3, "optimizer": 3}
+
+
 def test_gradients_inside_a_model_are_part_of_its_forward() -> None:
     class Forces(torch.nn.Module):
         def __init__(self) -> None:
@@ -831,6 +865,18 @@ def test_where_a_loss_is_found_in_an_output() -> None:
         assert has_loss(output)
     for output in (many, loss.detach(), (many,), {"loss": many}, {}, None, 1, object(), Missing):
         assert not has_loss(output)
+
+    class Own(tuple):
+        def __getitem__(self, at):
+            raise AssertionError("the program's code runs")
+
+    class Traced(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *args, **kwargs):
+            raise AssertionError("the program's code runs")
+
+    assert has_loss(Own((many, loss)))
+    assert has_loss(loss.as_subclass(Traced))
     held = Missing(None)
     assert not has_loss(held)
     vars(held)["loss"] = loss

@@ -80,6 +80,9 @@ def test_ranks_that_share_the_cpus_are_counted(monkeypatch: pytest.MonkeyPatch) 
     assert "ranks_on_cpus" not in surroundings()
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert surroundings()["ranks_on_cpus"] == 4
+    # Two ranks are bound to a half of the machine.
+    monkeypatch.setattr(os, "cpu_count", lambda: 2 * cpus)
+    assert surroundings()["ranks_on_cpus"] == 2
     # Each rank has CPUs that no other rank has.
     monkeypatch.setattr(os, "cpu_count", lambda: 4 * cpus)
     assert "ranks_on_cpus" not in surroundings()

@@ -139,7 +139,9 @@ class Endings:
             os._exit = self._real_exit
         if self._signal is not None:
             self._signal.leave_sigterm()
-            signal.signal(_CARRIER, signal.SIG_DFL)
+            # Equal, not identical: a bound method is a new object each time.
+            if signal.getsignal(_CARRIER) == self._on_sigterm:
+                signal.signal(_CARRIER, signal.SIG_DFL)
             self._signal = None
 
 

@@ -158,10 +158,12 @@ class Hooks(Guarded):
             self._after = None
 
     def _module_entered(self, module: Any) -> None:
-        self._inner_calls = self._inner_calls + 1 if self._phases.in_call else 0
+        if self._phases.in_training_thread():
+            self._inner_calls = self._inner_calls + 1 if self._phases.in_call else 0
 
     def _module_left(self, module: Any, output: Any) -> None:
-        if "forward" in self._off:
+        # Another thread may call the same module meanwhile.
+        if "forward" in self._off or not self._phases.in_training_thread():
             return
         if self._inner_calls > 0:
             self._inner_calls -= 1

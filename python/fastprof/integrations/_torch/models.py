@@ -47,19 +47,28 @@ def has_loss(output: Any) -> bool:
     """
     # One function, not any() nor a second one: a step may have hundreds of calls.
     try:
-        tensor = sys.modules["torch"].Tensor
-        if issubclass(type(output), tensor):
-            return output.dim() == 0 and bool(output.requires_grad)
+        torch = sys.modules["torch"]
+        tensor, kind = torch.Tensor, type(output)
         values: Iterable[Any]
-        if isinstance(output, (tuple, list)):
-            values = output[:_LOOKED_AT]
-        elif isinstance(output, dict):
+        if issubclass(kind, tensor):
+            values = (output,)
+        elif issubclass(kind, tuple):
+            values = tuple.__getitem__(output, slice(_LOOKED_AT))
+        elif issubclass(kind, list):
+            values = list.__getitem__(output, slice(_LOOKED_AT))
+        elif issubclass(kind, dict):
             values = islice(dict.values(output), _LOOKED_AT)
         else:
             values = (object.__getattribute__(output, "__dict__").get("loss"),)
         for value in values:
-            if issubclass(type(value), tensor) and value.dim() == 0 and value.requires_grad:
-                return True
+            if type(value) is tensor:
+                if value.dim() == 0 and value.requires_grad:
+                    return True
+            elif issubclass(type(value), tensor):
+                # Its __torch_function__ is the program's.
+                with torch._C.DisableTorchFunctionSubclass():
+                    if value.dim() == 0 and value.requires_grad:
+                        return True
     except Exception:  # no attributes, or no plain tensor
         pass
     return False

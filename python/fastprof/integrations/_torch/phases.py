@@ -111,6 +111,10 @@ class Phases:
         #: Number of calls of outermost modules so far.
         self.calls = 0
 
+    def in_training_thread(self) -> bool:
+        """Return whether this is the thread whose phases are watched."""
+        return get_ident() == self._thread
+
     def here(self) -> bool:
         """Return whether this is the training thread, and the hooks are in charge of it."""
         return self.on and not claims and get_ident() == self._thread

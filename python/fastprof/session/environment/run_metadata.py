@@ -6,6 +6,7 @@ variables that affect its speed.  Nothing is imported for it.  Values of options
 name like a secret's are left out.
 """
 
+import math
 import os
 import platform
 import re
@@ -52,8 +53,9 @@ def surroundings() -> Facts:
                 facts[name] = str(version)[:100]
         if hasattr(os, "sched_getaffinity"):
             facts["cpus"] = cpus = len(os.sched_getaffinity(0))
-            ranks = find_local_size()
-            if cpus * ranks > (os.cpu_count() or 1):  # else the launcher gave each rank its CPUs
+            # A launcher may bind each rank, or several, to a part of the machine.
+            ranks = math.ceil(find_local_size() * cpus / (os.cpu_count() or cpus))
+            if ranks > 1:
                 facts["ranks_on_cpus"] = ranks
         facts.update(_this_machine())
         limit = cpu_limit()
