@@ -22,6 +22,7 @@ enum { PATIENCE_S = 5 };
 static struct {
     timer_t timer;
     pid_t has_timer;     /* the process that has it: a forked child does not */
+    pid_t owner;         /* the process that handles SIGTERM */
     void (*python)(int); /* Python's handler of every signal */
     int carrier;
     atomic_int came;
@@ -42,7 +43,13 @@ on_sigterm(int number, siginfo_t *info, void *context)
     (void)number;
     (void)context;
     int before = errno;
-    if (info != NULL && info->si_code == SI_TIMER) {
+    if (end.owner != getpid()) {
+        /* A forked child that has not left this handler yet.  Python forgets
+         * signals that came before it was ready, and a pool that ends waits
+         * for its workers to die. */
+        die();
+    }
+    else if (info != NULL && info->si_code == SI_TIMER) {
         if (!atomic_load(&end.taken)) {
             die();
         }
@@ -84,6 +91,7 @@ handle_sigterm(PyObject *module, PyObject *carrier)
     }
     end.python = python.sa_handler;
     end.carrier = (int)number;
+    end.owner = getpid();
     atomic_store(&end.came, 0);
     atomic_store(&end.taken, 0);
     python.sa_sigaction = on_sigterm;

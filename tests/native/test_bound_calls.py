@@ -187,7 +187,9 @@ def test_what_follows_a_bound_method_is_not_called_by_it(backend: str) -> None:
     assert callers == {"run": 5, "inside": 1, "numbers": 1}
     assert all(path[-3] == "run" for path, _ in found if path[-2:] == ("inside", "after"))
     lens = {path: n for (path, _), n in found.items() if "builtins.len" in path[-1]}
-    if sys.version_info >= (3, 13):
+    # 3.14 reports no call of a method with `*` to a profile function.
+    last = (3, 13) if backend == "setprofile" else sys.version_info[:2]
+    if (3, 13) <= sys.version_info[:2] <= last:
         assert {path[-2]: n for path, n in lens.items()} == {"run": 8, "inside": 1, "numbers": 2}
     nodes = snapshot.threads[0].nodes
     names = [snapshot.keys[k].name for k in nodes.key]

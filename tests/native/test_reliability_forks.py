@@ -251,3 +251,23 @@ else:
 assert status == signal.SIGTERM, status
 """
     ).check()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="handles SIGTERM on Linux only")
+def test_sigterm_ends_a_forked_child_that_still_has_the_handler() -> None:
+    """Python forgets signals from before a child is ready, and a pool waited for ever."""
+    run_child(
+        """
+import os, signal, time
+from fastprof import _core
+carrier = signal.SIGRTMAX - 1
+signal.signal(carrier, lambda number, frame: None)
+assert _core.handle_sigterm(carrier)
+child = os.fork()
+if not child:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(20)
+    os._exit(7)
+assert os.waitpid(child, 0)[1] == signal.SIGTERM
+"""
+    ).check()
