@@ -59,7 +59,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     /* Releasing code objects may run Python code that is recorded again, so
-     * both tables are emptied before the first reference is released. */
+     * the table is emptied before the first reference is released. */
     fp_keytab keys;
     if (fp_recorder_reset(r, &keys) < 0) {
         PyErr_SetString(PyExc_RuntimeError,

@@ -22,6 +22,10 @@ from fastprof.report.figures import duration, plural
 Grade = Callable[[float], str | None]
 
 
+#: Claims of a rule about time in which the GPU works: it explains nothing of its idle time.
+BUSY: Mapping[str, float] = {"gpu-utilization": 0.0}
+
+
 class Abstain(Exception):  # noqa: N818 - it is an answer, not an error
     """A rule lacks a signal; the message says which."""
 
@@ -69,12 +73,18 @@ class Draft:
         part = ms / of if of > 0 else 0.0
         grade = self.grade
         return replace(
-            self,
+            self.scaled_places(part),
             ms=ms,
             seen=of,
             grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
-            places={name: value * part for name, value in self.places.items()},
-            shared={name: value * part for name, value in self.shared.items()},
+        )
+
+    def scaled_places(self, part: float) -> Draft:
+        """Return the draft with ``part`` of the time in each place and group."""
+        return replace(
+            self,
+            places={name: ms * part for name, ms in self.places.items()},
+            shared={name: ms * part for name, ms in self.shared.items()},
         )
 
 

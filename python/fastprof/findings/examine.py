@@ -168,11 +168,9 @@ def _reduced(
     scale = rest / draft.ms
     return (
         replace(
-            draft,
+            draft.scaled_places(scale),
             ms=rest,
             severity=severity,
-            places={name: ms * scale for name, ms in draft.places.items()},
-            shared={name: ms * scale for name, ms in draft.shared.items()},
             claims={name: ms * scale for name, ms in draft.claims.items()},
         ),
         by,

@@ -86,7 +86,8 @@ def inside(nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], name: st
     count = len(nodes)
     within, chosen, in_torch = [False] * count, [False] * count, [False] * count
     named = [key.kind == "section" and key.name == name for key in keys]
-    known = [key.kind == "section" and key.name in KNOWN - {name} for key in keys]
+    others = KNOWN - {name}
+    known = [key.kind == "section" and key.name in others for key in keys]
     torch = [GROUPS["tensor-calls"](key) or package_of(key) == "torch" for key in keys]
     whole = total = spent = 0.0
     for i in range(1, count):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fastprof.findings.draft import (
+    BUSY,
     Abstain,
     Draft,
     capped,
@@ -25,8 +26,6 @@ from fastprof.report.model_gpu import KernelRow
 
 #: Kernels that fill the tensor cores with few blocks by design; their occupancy tells nothing.
 _BY_DESIGN = ("gemm", "convolution", "attention", "communication", "copy")
-#: The time of kernels explains nothing of the time in which the GPU is idle.
-_BUSY = {"gpu-utilization": 0.0}
 #: The others count only if they have this part of the kernels' time.
 _WORTH = 0.20
 
@@ -118,7 +117,7 @@ def small_kernels(facts: Facts) -> Draft | None:
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=sentences(f"Most time in: {names}." if names else ""),
         fix=fixes("small-kernels", facts.framework),
-        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}), claims=_BUSY,
+        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}), claims=BUSY,
     )  # fmt: skip
 
 
@@ -185,7 +184,7 @@ def _kernel_draft(
         evidence=sentences(f"Most lost in: {names}." if names else ""),
         fix=fixes(rule, facts.framework),
         ms=None if lost is None else _gpu_ms(facts, lost),
-        yields_to=frozenset({"small-batch"}), claims=_BUSY,
+        yields_to=frozenset({"small-batch"}), claims=BUSY,
     )  # fmt: skip
 
 
@@ -237,7 +236,7 @@ def attention_unfused(facts: Facts) -> Draft | None:
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=("There is aten::bmm and softmax, but no attention kernel (flash, fmha, sdpa).",),
         fix=fixes("attention-unfused", facts.framework),
-        ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms), claims=_BUSY,
+        ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms), claims=BUSY,
         grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
     )  # fmt: skip
 

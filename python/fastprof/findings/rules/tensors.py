@@ -1,9 +1,9 @@
 """Rules about reading, copying, moving and scaling tensors."""
 
 import re
-from dataclasses import replace
 
 from fastprof.findings.draft import (
+    BUSY,
     Abstain,
     Draft,
     callers,
@@ -105,13 +105,7 @@ def _blocked(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None or reads >= ms:
         return draft
-    # Where the host waits otherwise is unknown.
-    part = reads / ms
-    return replace(
-        draft,
-        places={name: part * value for name, value in draft.places.items()},
-        shared={name: part * value for name, value in draft.shared.items()},
-    )
+    return draft.scaled_places(reads / ms)  # where the host waits otherwise is unknown
 
 
 def tensor_copies(facts: Facts) -> Draft | None:
@@ -191,7 +185,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
                 _copying_sections(facts),
                 _copying_functions(facts),
             ),
-            claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
+            claims=BUSY,
         )  # fmt: skip
     need_functions(facts)
     need_observed(facts)

@@ -296,7 +296,7 @@ class Phases:
     def optimizer_begins(self, who: object, *, closure: bool = False) -> None:
         """Handle the start of a step of ``who``; a closure delays the section until it has run."""
         if not self.here():
-            if self.on and get_ident() != self._thread:
+            if self.on and not self.in_training_thread():
                 self.run.facts["torch_stepped_elsewhere"] = True
             return
         if self.steps_already(who):  # its last step raised

@@ -154,11 +154,8 @@ def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
     means = sorted((fmean(late), i) for i, late in enumerate(lates) if late)
     if len(means) < 3:
         return [0.0] * len(lates)
-    place = {i: at for at, (_, i) in enumerate(means)}
-    return [
-        max(0.0, _median_without(means, place[i], len(means))) if i in place else 0.0
-        for i in range(len(lates))
-    ]
+    others = _medians_of_others(means)
+    return [max(0.0, others.get(i, 0.0)) for i in range(len(lates))]
 
 
 def _ahead(owns: Sequence[Series], lates: Sequence[Series]) -> list[float]:
@@ -173,9 +170,10 @@ def _ahead(owns: Sequence[Series], lates: Sequence[Series]) -> list[float]:
     common = set.intersection(*known.values()) if len(known) > 1 else set()
     if common:
         works = sorted((_mean_in(owns[i], common), i) for i in known)
-        for place, (ms, i) in enumerate(works):
+        others = _medians_of_others(works)
+        for ms, i in works:
             if len(common) >= _MOST_STEPS * len(known[i]):
-                ahead[i] = ms - _median_without(works, place, len(works))
+                ahead[i] = ms - others[i]
     return ahead
 
 
@@ -208,6 +206,11 @@ def _against_others(owns: Sequence[Series]) -> tuple[list[Series], float]:
     worst.sort()
     del worst[len(worst) - max(_HANG_ALWAYS, int(_HANG_PART * len(worst))) :]
     return [Series(*pair) for pair in found], fmean(worst) if worst else 0.0
+
+
+def _medians_of_others(values: Sequence[tuple[float, int]]) -> dict[int, float]:
+    """Return, per rank, the median of the others' values; ``values`` ascend, at least two."""
+    return {i: _median_without(values, at, len(values)) for at, (_, i) in enumerate(values)}
 
 
 def _median_without(values: Sequence[tuple[float, int]], left_out: int, n: int) -> float:

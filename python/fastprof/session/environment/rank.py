@@ -7,7 +7,7 @@ the end of a run these are often shut down, so a run keeps their answer: :class:
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: Variables of a process's rank and of the number of processes: of torchrun and most others;
@@ -85,14 +85,12 @@ def world_size_of(env: Mapping[str, str]) -> int:
 
 def find_local_rank() -> int:
     """Return this process's number on its machine by the launcher's variables; else 0."""
-    found = (_number(os.environ, name) for name in _LOCAL)
-    return next((number for number in found if number is not None), 0)
+    return _first_number(_LOCAL, 0)
 
 
 def find_local_size() -> int:
     """Return the number of the job's processes on this machine; 1 if unknown."""
-    found = (_number(os.environ, name) for name in _LOCAL_SIZES)
-    return max(1, next((number for number in found if number is not None), 1))
+    return max(1, _first_number(_LOCAL_SIZES, 1))
 
 
 def find_job(env: Mapping[str, str] | None = None, *, without: str = "") -> str | None:
@@ -126,6 +124,12 @@ def _launched(env: Mapping[str, str]) -> tuple[int, int] | None:
 def _number(env: Mapping[str, str], name: str) -> int | None:
     value = env.get(name, "")
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def _first_number(names: Iterable[str], otherwise: int) -> int:
+    """Return the number in the first of these variables that has one."""
+    found = (_number(os.environ, name) for name in names)
+    return next((number for number in found if number is not None), otherwise)
 
 
 def jax_state() -> Any:
