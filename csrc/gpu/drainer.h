@@ -3,6 +3,7 @@
  *   drainer.c         the thread
  *   drainer_decode.c  brings lanes and buffers to the ledger
  *   drainer_attach.c  switches CUPTI on and off
+ *   drainer_correlation.c  ... and what tells launches apart
  *   drainer_clock.c   reads CUPTI's clock, takes it back if replaced
  *
  * These functions run on that thread only.  The collector's lock is not held
@@ -66,6 +67,21 @@ fp_drainer_begin_clock(fp_gpu *g);
 /* Takes CUPTI's clock back if records carry the times of another clock. */
 void
 fp_drainer_watch_clock(fp_gpu *g);
+
+/* ---- drainer_correlation.c ---- */
+
+/* Sets g->found and g->refused: what CUPTI refused, and its result. */
+void
+fp_drainer_say(fp_gpu *g, const char *what, int result);
+
+/* Enables launch callbacks or, without the subscriber slot, external
+ * correlation.  Returns the one that works, FP_TIER_NONE with g->found if none
+ * does. */
+fp_gpu_tier
+fp_drainer_enable_correlation(fp_gpu *g);
+
+void
+fp_drainer_disable_correlation(fp_gpu *g, fp_gpu_tier tier);
 
 /* ---- drainer_attach.c ---- */
 

@@ -1,20 +1,10 @@
 #define _POSIX_C_SOURCE 200809L
 
 /* Switches CUPTI on and off. */
-#include "gpu/api_calls.h"
 #include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
 
 #include <time.h>
-
-/* fp_drainer_check for a setting per CUDA call: a release need not know all
- * calls. */
-static int
-check_known(fp_gpu *g, int result)
-{
-    return result == FP_CUPTI_INVALID_PARAMETER ? result
-                                                : fp_drainer_check(g, result);
-}
 
 /* ---- switching on ---- */
 
@@ -23,141 +13,6 @@ static const int activity_kinds[] = {FP_CUPTI_CONCURRENT_KERNEL,
                                      FP_CUPTI_MEMSET};
 enum { ACTIVITY_KINDS = sizeof(activity_kinds) / sizeof(activity_kinds[0]) };
 
-static void
-say(fp_gpu *g, const char *what, int result)
-{
-    char error[96];
-    g->refused = result;
-    if (result == FP_CUPTI_NOT_COMPATIBLE) {
-        fp_why_set(&g->found,
-                   "%s: another profiler of this process (such as "
-                   "torch.profiler's monitor) uses CUPTI's second interface, "
-                   "which excludes the first",
-                   what);
-        return;
-    }
-    fp_cupti_describe(&g->cupti, result, error, sizeof(error));
-    fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
-}
-
-/* Enables the launch callbacks.  Leaves nothing enabled on failure. */
-static int
-enable_callbacks(fp_gpu *g)
-{
-    int rc = g->cupti.subscribe(&g->subscriber, g->entries.on_call, g);
-    if (rc != FP_CUPTI_SUCCESS) {
-        g->subscriber = NULL;
-        say(g,
-            rc == FP_CUPTI_MULTIPLE_SUBSCRIBERS
-                ? "CUPTI's one subscriber slot is held by another client "
-                  "(torch.profiler, Nsight or another profiler)"
-                : "CUPTI rejected the subscription",
-            rc);
-        return -1;
-    }
-    uint32_t known = 0;
-    for (uint32_t i = 0; i < fp_api_call_count; i++) {
-        const fp_api_call *call = &fp_api_calls[i];
-        if (call->domain == FP_CUPTI_DOMAIN_RUNTIME) {
-            g->nested[call->cbid].is_off = 0;
-        }
-        rc = check_known(g, g->cupti.enable_callback(
-                                1, g->subscriber, call->domain, call->cbid));
-        known += rc == FP_CUPTI_SUCCESS;
-    }
-    if (known == 0) {
-        say(g, "CUPTI rejected every launch callback", rc);
-        fp_drainer_check(g, g->cupti.unsubscribe(g->subscriber));
-        g->subscriber = NULL;
-        return -1;
-    }
-    if (g->cupti.get_graph_node_id != NULL) {
-        fp_drainer_check(g, g->cupti.enable_callback(
-                                1, g->subscriber, FP_CUPTI_DOMAIN_RESOURCE,
-                                FP_CUPTI_GRAPHNODE_CREATED));
-        fp_drainer_check(g, g->cupti.enable_callback(
-                                1, g->subscriber, FP_CUPTI_DOMAIN_RESOURCE,
-                                FP_CUPTI_GRAPHNODE_CLONED));
-    }
-    return 0;
-}
-
-/* Enables API records of the calls in api_calls.h if CUPTI can select calls,
- * else of all calls. */
-static int
-enable_api_records(fp_gpu *g, int on)
-{
-    const fp_cupti *c = &g->cupti;
-    if (c->enable_runtime_api == NULL || c->enable_driver_api == NULL) {
-        int (*turn)(int) = on ? c->enable : c->disable;
-        int runtime = turn(FP_CUPTI_RUNTIME), driver = turn(FP_CUPTI_DRIVER);
-        return runtime != FP_CUPTI_SUCCESS ? runtime : driver;
-    }
-    int worked = 0, rc = FP_CUPTI_SUCCESS;
-    for (uint32_t i = 0; i < fp_api_call_count; i++) {
-        const fp_api_call *call = &fp_api_calls[i];
-        int one = call->domain == FP_CUPTI_DOMAIN_RUNTIME
-                      ? c->enable_runtime_api(call->cbid, (uint8_t)on)
-                      : c->enable_driver_api(call->cbid, (uint8_t)on);
-        worked += check_known(g, one) == FP_CUPTI_SUCCESS;
-        rc = one != FP_CUPTI_SUCCESS ? one : rc;
-    }
-    return worked != 0 ? FP_CUPTI_SUCCESS : rc;
-}
-
-static int
-enable_external(fp_gpu *g)
-{
-    const fp_cupti *c = &g->cupti;
-    if (c->push_external == NULL || c->pop_external == NULL) {
-        if (g->found.text[0] == '\0') {
-            fp_why_set(&g->found,
-                       "this CUPTI does not support external correlation");
-        }
-        return -1;
-    }
-    int rc = c->enable(FP_CUPTI_EXTERNAL_CORRELATION);
-    if (rc == FP_CUPTI_SUCCESS) {
-        rc = enable_api_records(g, 1);
-        if (rc != FP_CUPTI_SUCCESS) {
-            (void)enable_api_records(g, 0);
-            (void)c->disable(FP_CUPTI_EXTERNAL_CORRELATION);
-        }
-    }
-    if (rc != FP_CUPTI_SUCCESS) {
-        say(g, "CUPTI rejected external correlation", rc);
-        return -1;
-    }
-    return 0;
-}
-
-static fp_gpu_tier
-enable_correlation(fp_gpu *g)
-{
-    fp_gpu_tier wanted = g->options.tier;
-    if (wanted != FP_TIER_EXTERNAL && enable_callbacks(g) == 0) {
-        return FP_TIER_CALLBACKS;
-    }
-    if (wanted != FP_TIER_CALLBACKS && enable_external(g) == 0) {
-        return FP_TIER_EXTERNAL;
-    }
-    return FP_TIER_NONE;
-}
-
-static void
-disable_correlation(fp_gpu *g, fp_gpu_tier tier)
-{
-    atomic_store(&g->tier, FP_TIER_NONE);
-    if (tier == FP_TIER_CALLBACKS) {
-        fp_drainer_check(g, g->cupti.unsubscribe(g->subscriber));
-        g->subscriber = NULL;
-    }
-    else if (tier == FP_TIER_EXTERNAL) {
-        fp_drainer_check(g, g->cupti.disable(FP_CUPTI_EXTERNAL_CORRELATION));
-        fp_drainer_check(g, enable_api_records(g, 0));
-    }
-}
-
 static int
 enable_activities(fp_gpu *g)
 {
@@ -165,7 +20,7 @@ enable_activities(fp_gpu *g)
         fp_drainer_check(g, g->cupti.register_buffers(g->entries.on_request,
                                                       g->entries.on_complete));
     if (rc != FP_CUPTI_SUCCESS) {
-        say(g, "CUPTI rejected fastprof's buffers", rc);
+        fp_drainer_say(g, "CUPTI rejected fastprof's buffers", rc);
         return -1;
     }
     if (g->kernels_left_on) {
@@ -181,7 +36,7 @@ enable_activities(fp_gpu *g)
             continue;
         }
         if (i == 0) { /* a recording without kernels is useless */
-            say(g, "CUPTI refused to record kernels", rc);
+            fp_drainer_say(g, "CUPTI refused to record kernels", rc);
             return -1;
         }
     }
@@ -260,14 +115,14 @@ fp_drainer_attach(fp_gpu *g)
     if (g->ledger.begin_ns == 0) {
         discard_old(g);
     }
-    fp_gpu_tier tier = enable_correlation(g);
+    fp_gpu_tier tier = fp_drainer_enable_correlation(g);
     if (tier == FP_TIER_NONE) {
         return;
     }
     if (begin_time(g) < 0 || enable_activities(g) < 0) {
         /* No kind is enabled by us.  Disabling one would disable it for all
          * clients. */
-        disable_correlation(g, tier);
+        fp_drainer_disable_correlation(g, tier);
         return;
     }
     pthread_mutex_lock(&g->lock);
@@ -353,7 +208,7 @@ fp_drainer_detach(fp_gpu *g)
     fp_drainer_flush(g, FP_CUPTI_FLUSH_FORCED);
     /* Only now: disabling a kind drops records that were not flushed. */
     disable_activities(g);
-    disable_correlation(g, g->used);
+    fp_drainer_disable_correlation(g, g->used);
     fp_drainer_drain(g);
     atomic_store(&g->buffers.closed, 1);
     /* No buffer has returned since that could carry this number. */

@@ -421,7 +421,7 @@ with profile_section("new"):
 t = end(r)
 t.check()
 assert t.gpu["sum_ns"] == 1000
-assert t.counters["stale"] == (1 if {tier!r} == "callbacks" else 3)  # with its calls
+assert t.counters["stale"] == (1 if {tier!r} == "callbacks" else 2)  # with its calls
 assert not t.of("old") and sum(t.of("new").values()) == 1
 """
     children.ok(fake_gpu, PROGRAM + code)

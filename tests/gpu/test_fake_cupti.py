@@ -137,19 +137,43 @@ def test_external_ids_come_before_the_record_of_their_call(client: Client) -> No
     client.cupti.advance(10_000)
     client.flush()
     kinds = [k for k, _ in client.records]
-    assert kinds == [EXTERNAL, EXTERNAL, KIND_DRIVER, KIND_RUNTIME, KERNEL]
+    assert kinds == [EXTERNAL, EXTERNAL, KIND_RUNTIME, KERNEL]
     ids = [struct.unpack_from("=IIQ", r)[1:] for r in client.buffers[0][:2]]
     assert ids == [(4, 13), (5, 12)]
 
 
 def test_external_ids_need_a_record_of_the_call(client: Client) -> None:
+    """A call that is enabled alone has none, as seen with CUPTI 13.0 on an H100."""
     client.enable(EXTERNAL, KERNEL)
     client.cupti.cuptiActivityPushExternalCorrelationId(5, ctypes.c_uint64(9))
-    client.cupti.launch_kernel()
     client.cupti.cuptiActivityEnableRuntimeApi(211, 1)
+    client.cupti.launch_kernel()
+    client.enable(KIND_RUNTIME)
     client.cupti.launch_kernel()
     client.flush(1)
     assert client.records == [(KERNEL, 1), (EXTERNAL, 2), (KIND_RUNTIME, 2), (KERNEL, 2)]
+
+
+def test_a_call_can_be_left_out_of_its_kind_until_the_kind_is_disabled(client: Client) -> None:
+    client.enable(KIND_RUNTIME)
+    client.cupti.cuptiActivityEnableRuntimeApi(211, 0)
+    client.cupti.launch_kernel()
+    client.cupti.cuptiActivityDisable(KIND_RUNTIME)
+    client.enable(KIND_RUNTIME)
+    client.cupti.launch_kernel()
+    client.flush(1)
+    assert client.records == [(KIND_RUNTIME, 2)]
+
+
+@pytest.mark.parametrize("nested", [0, 1])
+def test_a_drivers_call_inside_a_runtimes_call_has_a_record_if_told(
+    client: Client, nested: int
+) -> None:
+    client.cupti.set_options(external_twice=nested)
+    client.enable(KIND_RUNTIME, KIND_DRIVER)
+    client.cupti.launch_kernel()
+    client.flush(1)
+    assert client.records == [*[(KIND_DRIVER, 1)][:nested], (KIND_RUNTIME, 1)]
 
 
 def test_a_stream_runs_one_after_the_other(client: Client) -> None:

@@ -89,19 +89,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
 pytestmark = pytest.mark.slow
 
 
-#: Questions that reveal a defect of the simulated CUPTI.
-NOT_MENDED = {
-    "graph_again": "CUPTI before 13.1 gives graphs wrong ids from the second recording on",
-}
-NAMES = [
-    pytest.param(one.name, marks=pytest.mark.xfail(strict=True, reason=NOT_MENDED[one.name]))
-    if one.name in NOT_MENDED
-    else one.name
-    for one in QUESTIONS
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [one.name for one in QUESTIONS])
 def test_the_simulation_answers(name: str, day: Day) -> None:
     found = day.verdict(name)
     wanted = PASS if BY_NAME[name].simulated else NOT_ASKED

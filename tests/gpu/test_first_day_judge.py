@@ -85,7 +85,10 @@ def _graph(name: str = "replay", **more: tuple[int, int]) -> Answer:
 
 
 def _again() -> Answer:
-    return recording({"kernels": 320}, old=(160, 1600), replay=(160, 1600))
+    a = recording({"kernels": 320}, old=(160, 1600), replay=(160, 1600))
+    a["gpu"]["cupti_version"] = 130101
+    a["gpu"]["counters"]["graph_ids"] = 0
+    return a
 
 
 def _held() -> Answer:
@@ -149,8 +152,10 @@ GOOD: dict[str, Answer] = {
                                     {"calls": 400, "first": 1, "last": 100}]},
     "probe_external": {
         "available": True, "launched": 5,
-        "ways": {name: {"popped": True, "kernels": 5, "external": 5, "joined": joined}
-                 for name, joined in (("runtime", 5), ("driver", 0), ("both", 5))},
+        "ways": {name: {"popped": True, "kernels": 5, "external": 5, "joined": joined,
+                        "calls": calls}
+                 for name, joined, calls in (("alone", 0, 0), ("all", 5, 29), ("selected", 5, 5),
+                                             ("after", 5, 29))},
     },
     "probe_cost": {"launch_ns": 4000.0, "driver_ns": 80.0, "runtime_ns": 90.0, "both_ns": 170.0,
                    "kind_ns": 300.0, "push_pop_ns": 200.0},
@@ -171,6 +176,8 @@ GOOD: dict[str, Answer] = {
     "both_ways": {"callbacks": _counted(forward=20), "external": _held()},
     "replay_callbacks": REPLAY,
     "replay_external": REPLAY,
+    "default_run": {"tier": "external", "how": {"0": 990, "4": 3}, "syncs": 128,
+                    "kernels": {"forward": 10, "backward": 20, "optimizer": 5}},
     "seed": {"without": NUMBERS, "gpu auto": NUMBERS, "another call": NUMBERS | {"called": [1]}},
     "profiler_cpu_between": _profilers(),
     "profiler_cuda_between": _profilers(cuda=True),
@@ -227,8 +234,9 @@ BAD: list[tuple[str, Change]] = [
     ("probe_nested", put("driver_launches", {"equal": 9, "different": 1})),
     ("probe_nested", put("driver_launches", {})),
     ("probe_ids", put("subscriptions.1.calls", 0)),
-    ("probe_external", put("ways.both.joined", 3)),
-    ("probe_external", put("ways.runtime.popped", False)),
+    ("probe_external", put("ways.selected.joined", 3)),
+    ("probe_external", put("ways.after.calls", 5)),
+    ("probe_external", put("ways.all.popped", False)),
     ("probe_cost", put("both_ns", 5000.0)),
     ("probe_cost", put("push_pop_ns", 0.0)),
     ("counts", put("sections.a.kernels", 999)),
@@ -259,6 +267,7 @@ BAD: list[tuple[str, Change]] = [
     ("graph", put("seconds.stop", 1.5)),
     ("graph_before", put("sections.replay.kernels", 0)),
     ("graph_before", put("gpu.activity.0.4", oracles.UNKNOWN)),
+    ("graph_again", put("gpu.cupti_version", 130001)),
     ("graph_again", put("sections.old.kernels", 0)),
     ("graph_again", put("sections", {"old": {"kernels": 320}, "replay": {"kernels": 0}})),
     ("everything", put("gpu.tier", "external")),
@@ -268,6 +277,10 @@ BAD: list[tuple[str, Change]] = [
     ("replay_callbacks", put("recorded.kernels.a", [1, 4])),
     ("replay_external", put("delivered.copies", {})),
     ("replay_external", put("buffers", 0)),
+    ("default_run", put("how.4", 100)),
+    ("default_run", put("how", {})),
+    ("default_run", put("kernels.backward", 0)),
+    ("default_run", put("syncs", 0)),
     ("seed", put("gpu auto.numbers", [0.3, 0.4])),
     ("seed", put("another call.called", [])),
     ("seed", put("another call.called", [1, 1])),
@@ -306,9 +319,9 @@ BAD: list[tuple[str, Change]] = [
     ("million", counter("discarded", 3)),
     ("costs", put("seconds.stop", 3.0)),
     ("costs", put("memory.attached", 2**36)),
-    ("overhead_transformer", put("on", [10.2] * 12)),
+    ("overhead_transformer", put("on", [10.4] * 12)),
     ("overhead_transformer", put("on", [10.0])),
-    ("overhead_launches", put("on", [10.4] * 12)),
+    ("overhead_launches", put("on", [12.5] * 12)),
     ("under_ncu", put("status", "on")),
     ("under_ncu", put("reason", "no driver")),
     ("under_ncu", put("calls", {})),

@@ -129,9 +129,8 @@ def test_f49_without_the_slot_calls_have_no_thread(fake_gpu: FakeGpu, tmp_path: 
     assert {"name": "threads not recorded"} in names
 
 
-# Each launch has two records: of the runtime's call and of the driver's call inside it.
-@pytest.mark.parametrize(("tier", "lost"), [("callbacks", 300), ("external", 500)])
-def test_f32_the_records_are_bounded(fake_gpu: FakeGpu, tier: str, lost: int) -> None:
+@pytest.mark.parametrize("tier", ["callbacks", "external"])
+def test_f32_the_records_are_bounded(fake_gpu: FakeGpu, tier: str) -> None:
     children.ok(
         fake_gpu,
         f"""
@@ -144,7 +143,7 @@ def test_f32_the_records_are_bounded(fake_gpu: FakeGpu, tier: str, lost: int) ->
         t = end(r)
         gpu = r.export(trace=True)["trace"]["gpu"]
         assert len(gpu["records"]) == len(gpu["calls"]) == 50, gpu
-        assert gpu["lost"] == {lost}, gpu["lost"]
+        assert gpu["lost"] == 300, gpu["lost"]
         assert gpu["lost_until_ns"] > 0
         assert {{row[0] for row in gpu["records"]}} == {{0}}
         starts = [row[3] for row in gpu["records"]]

@@ -210,7 +210,7 @@ fake_cupti_foreign_finalize(void)
     fake.callback = NULL;
     memset(fake.callback_on, 0, sizeof(fake.callback_on));
     memset(fake.kind_on, 0, sizeof(fake.kind_on));
-    memset(fake.api_on, 0, sizeof(fake.api_on));
+    memset(fake.api_off, 0, sizeof(fake.api_off));
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -367,6 +367,11 @@ set_kind(int kind, int on)
     pthread_mutex_lock(&fake.lock);
     fake.sessions += kind == FAKE_KERNEL && on && !fake.kind_on[kind];
     fake.kind_on[kind] = (uint8_t)on;
+    if (!on && (kind == FAKE_RUNTIME || kind == FAKE_DRIVER)) {
+        int domain =
+            kind == FAKE_RUNTIME ? FAKE_DOMAIN_RUNTIME : FAKE_DOMAIN_DRIVER;
+        memset(fake.api_off[domain], 0, sizeof(fake.api_off[domain]));
+    }
     pthread_mutex_unlock(&fake.lock);
     if (!on) {
         fake_forget((uint32_t)kind);
@@ -401,13 +406,15 @@ fake_cupti_other_enable(int kind, int on)
     set_kind(kind, on);
 }
 
+/* As CUPTI 13.0 does on a GPU: a call can be left out of a kind that is on;
+ * without the kind no call has a record. */
 static int
 set_api(int domain, uint32_t cbid, uint8_t enable)
 {
     pthread_mutex_lock(&fake.lock);
     int known = cbid < fake_cbids_of((int)fake.option.release, domain);
     if (known) {
-        fake.api_on[domain][cbid] = enable ? 1 : 2;
+        fake.api_off[domain][cbid] = !enable;
     }
     pthread_mutex_unlock(&fake.lock);
     return known ? FAKE_OK : FAKE_INVALID_PARAMETER;

@@ -58,7 +58,7 @@
     X(shuffle, 0)        /* seed: records of a buffer in random order */ \
     X(shuffle_buffers, 0) /* seed: buffers of a flush in random order */ \
     X(kernel_first, 0)    /* an activity's record before its call's */ \
-    X(external_twice, 0)  /* external ids before the driver's record too */ \
+    X(external_twice, 0)  /* a nested driver call has a record, too    */ \
     X(lose_every, 0)      /* no record, no trace of it */ \
     X(drop_every, 0)      /* no record, but counted as dropped */ \
     X(zero_start_every, 0) \

@@ -144,8 +144,7 @@ api_record(const fake_api *a, int domain, fake_record *r)
         return 0;
     }
     pthread_mutex_lock(&fake.lock);
-    uint8_t one = fake.api_on[domain][cbid];
-    int on = one == 1 || (one == 0 && fake.kind_on[kind]);
+    int on = fake.kind_on[kind] && !fake.api_off[domain][cbid];
     memset(r, 0, sizeof(*r));
     r->kind = kind;
     r->type = cbid;
@@ -157,24 +156,23 @@ api_record(const fake_api *a, int domain, fake_record *r)
     return on;
 }
 
-/* Records the call; returns 1 if external ids came with it. */
-static int
-api_append(const fake_api *a, int domain, int with_externals)
+/* Records the call, after the external ids of its thread. */
+static void
+api_append(const fake_api *a, int domain)
 {
     fake_record call;
     fake_record ids[FAKE_EXTERNAL_KINDS];
     if (!api_record(a, domain, &call)) {
-        return 0;
+        return;
     }
     pthread_mutex_lock(&fake.lock);
-    int wanted = with_externals && fake.kind_on[FAKE_EXTERNAL];
+    int wanted = fake.kind_on[FAKE_EXTERNAL];
     pthread_mutex_unlock(&fake.lock);
     size_t n = wanted ? fake_externals(ids, a->correlation) : 0;
     for (size_t i = 0; i < n; i++) {
         fake_append(&ids[i]);
     }
     fake_append(&call);
-    return n > 0;
 }
 
 static void
@@ -184,12 +182,16 @@ api_end(fake_api *a)
     if (fake.is_manual) {
         fake.manual_ns += fake.option.api_ns;
     }
-    int twice = fake.option.external_twice != 0;
+    /* CUPTI 13.0 on a GPU has no record of a driver's call inside a
+     * runtime's call. */
+    int has_driver = a->runtime == 0 || fake.option.external_twice != 0;
     pthread_mutex_unlock(&fake.lock);
     call_back(a, FAKE_DOMAIN_DRIVER, SITE_EXIT);
-    int done = api_append(a, FAKE_DOMAIN_DRIVER, 1);
+    if (has_driver) {
+        api_append(a, FAKE_DOMAIN_DRIVER);
+    }
     call_back(a, FAKE_DOMAIN_RUNTIME, SITE_EXIT);
-    api_append(a, FAKE_DOMAIN_RUNTIME, !done || twice);
+    api_append(a, FAKE_DOMAIN_RUNTIME);
 }
 
 /* ---- the device ---- */

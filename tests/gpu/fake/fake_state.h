@@ -171,7 +171,7 @@ typedef struct fake_state {
     fake_complete complete;
     int is_stolen; /* another client's callbacks are registered */
     uint8_t kind_on[FAKE_KINDS];
-    uint8_t api_on[FAKE_DOMAINS][FAKE_CBIDS]; /* 0 as the kind, 1 on, 2 off */
+    uint8_t api_off[FAKE_DOMAINS][FAKE_CBIDS]; /* left out of their kind */
     uint64_t attribute[16];
     int thread_id_type;
     uint32_t flush_period_ms;

@@ -155,12 +155,21 @@ def probe_external(a: Answer, simulated: bool) -> str:
         return "this CUPTI cannot enable single calls"
     ways, launched = a["ways"], a["launched"]
     _must(all(way["popped"] for way in ways.values()), f"an id did not come back: {ways}")
+    selected = ways["selected"]
     _must(
-        ways["both"]["joined"] == launched,
-        f"with both domains enabled {ways['both']['joined']} of {launched} kernels have an id",
+        selected["joined"] == launched,
+        f"with the other calls left out {selected['joined']} of {launched} kernels have an id",
     )
-    joined = ", ".join(f"{name} {way['joined']}" for name, way in ways.items())
-    return f"external ids arrive with single calls enabled; of {launched} kernels: {joined}"
+    _must(
+        ways["after"]["calls"] == ways["all"]["calls"],
+        f"after the kinds were off {ways['after']['calls']} calls have records, not "
+        f"{ways['all']['calls']}",
+    )
+    return (
+        f"of {launched} kernels {selected['joined']} have an id with {selected['calls']} calls "
+        f"recorded, {ways['all']['joined']} with all {ways['all']['calls']}, "
+        f"{ways['alone']['joined']} if a call is enabled without its kind"
+    )
 
 
 def probe_cost(a: Answer, simulated: bool) -> str:
@@ -300,7 +309,19 @@ def graph_before(a: Answer, simulated: bool) -> str:
     return _graph(a, "replay")
 
 
+#: The first CUPTI whose graphs have right ids in every recording: 13.1 update 1.
+GRAPHS_HAVE_THEIR_IDS = 130101
+
+
 def graph_again(a: Answer, simulated: bool) -> str:
+    if a["gpu"]["cupti_version"] < GRAPHS_HAVE_THEIR_IDS:
+        truth, placeless = a["truth"]["kernels"], a["gpu"]["counters"]["graph_ids"]
+        unknown = oracles.by_how(a["gpu"])[oracles.UNKNOWN]
+        _must(
+            unknown == placeless == truth,
+            f"{truth} kernels of graphs, {unknown} without a place, {placeless} counted as such",
+        )
+        return f"this CUPTI gives graphs wrong ids; the {truth} kernels are counted without a place"
     text = _graph(a, "old replay")
     old, new = (_kernels(a).get(name, 0) for name in ("old", "replay"))
     _must(
@@ -401,6 +422,20 @@ def same_kernels(a: Answer, simulated: bool) -> str:
 
 
 # ---- programs ----
+
+
+def default_run(a: Answer, simulated: bool) -> str:
+    how = {int(number): count for number, count in a["how"].items()}
+    every, unknown = sum(how.values()), how.get(oracles.UNKNOWN, 0)
+    _must(every > 0, "no activity was recorded")
+    _must(
+        unknown <= 0.01 * every,
+        f"of {every} activities {unknown} have no launch (recorded by {a['tier']})",
+    )
+    none = [name for name in ("forward", "backward", "optimizer") if not a["kernels"].get(name)]
+    _must(not none, f"no kernel in {none}: {a['kernels']}")
+    _must(a["syncs"] > 0, "no wait for the GPU was recorded")
+    return f"{every} activities by {a['tier']}, {unknown} without a launch; {a['syncs']} waits"
 
 
 def seed(a: Answer, simulated: bool) -> str:
@@ -505,12 +540,16 @@ def _overhead(a: Answer, limit: float) -> str:
     return text
 
 
+# CUPTI's records of kernels alone take 0.7 to 1.1 us per launch on an H100 (probe_cost): 1.3 % of
+# the transformer's step, some 15 % of a step that only launches.
+
+
 def overhead_transformer(a: Answer, simulated: bool) -> str:
-    return _overhead(a, 0.01)
+    return _overhead(a, 0.02)
 
 
 def overhead_launches(a: Answer, simulated: bool) -> str:
-    text = _overhead(a, 0.03)
+    text = _overhead(a, 0.20)
     more = a["with functions"]
     ratio = statistics.median(more["on"]) / statistics.median(more["off"]) - 1
     return f"{text}; with functions {ratio:+.2%}"
@@ -533,7 +572,7 @@ JUDGES: dict[str, Callable[[Answer, bool], str]] = {
             *(machine, doctor, probe_flush, probe_clock, probe_nested, probe_ids),
             *(probe_external, probe_cost, backward, spins, copies, delay, health),
             *(graph, graph_before, graph_again, compiled, everything, everything_held),
-            *(both_ways, seed, loader, endings, under_ncu, million, busy, long_kernel),
+            *(both_ways, default_run, seed, loader, endings, under_ncu, million, busy, long_kernel),
             *(costs, overhead_transformer, overhead_launches),
         )
     },

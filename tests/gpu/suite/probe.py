@@ -25,6 +25,8 @@ DRIVER, RUNTIME = 1, 2
 CUSTOM2 = 5
 #: Calls that launch a kernel, by domain.
 LAUNCHES = {DRIVER: (307, 652), RUNTIME: (211, 430)}
+#: Above all numbers of calls.
+MOST_CALLS = 1024
 CORRELATION = {KERNEL: 92, EXTERNAL: 16, DRIVER_KIND: 32, RUNTIME_KIND: 32}
 FORCED = 1
 
@@ -275,7 +277,12 @@ def probe_ids(device: Any) -> dict[str, Any]:
 
 
 def probe_external(device: Any) -> dict[str, Any]:
-    """Do external ids come with kernels if only launching calls are enabled?"""
+    """Do external ids come with kernels if only launching calls have records?
+
+    Three ways: such calls are enabled ``alone``; ``all`` calls are enabled; all are, and the
+    others are left out (``selected``).  ``after``: the same once more, to see whether a kind that
+    was disabled and enabled again still leaves calls out.
+    """
     cupti = Cupti(device)
     if not cupti.has("cuptiActivityEnableRuntimeApi"):
         return cupti.about() | {"available": False}
@@ -286,14 +293,26 @@ def probe_external(device: Any) -> dict[str, Any]:
         RUNTIME: "cuptiActivityEnableRuntimeApi",
         DRIVER: "cuptiActivityEnableDriverApi",
     }
-    ways = {}
-    for number, (name, domains) in enumerate(
-        {"runtime": (RUNTIME,), "driver": (DRIVER,), "both": (RUNTIME, DRIVER)}.items()
-    ):
+
+    def kinds(function: str) -> None:
+        for kind in (RUNTIME_KIND, DRIVER_KIND):
+            cupti.call(function, kind)
+
+    def select(launching: bool, on: int) -> None:
         for domain, function in enable.items():
-            for cbid in LAUNCHES[domain]:
-                on = ctypes.c_uint8(domain in domains)
-                cupti.call(function, ctypes.c_uint32(cbid), on, may_fail=not on.value)
+            for cbid in range(1, MOST_CALLS):
+                if (cbid in LAUNCHES[domain]) == launching:
+                    number, value = ctypes.c_uint32(cbid), ctypes.c_uint8(on)
+                    cupti.call(function, number, value, may_fail=True)
+
+    ways = {}
+    for number, name in enumerate(("alone", "all", "selected", "after")):
+        if name == "alone":
+            select(True, 1)
+        else:
+            kinds("cuptiActivityEnable")
+        if name == "selected":
+            select(False, 0)
         records.rows.clear()
         mark = 0x5EED0000 + number
         cupti.call("cuptiActivityPushExternalCorrelationId", CUSTOM2, ctypes.c_uint64(mark))
@@ -307,9 +326,12 @@ def probe_external(device: Any) -> dict[str, Any]:
         ways[name] = {
             "popped": last.value == mark,
             "kernels": len(kernels),
+            "calls": records.count(RUNTIME_KIND) + records.count(DRIVER_KIND),
             "external": records.count(EXTERNAL),
             "joined": sum(correlation in ours for correlation in kernels),
         }
+        if name != "alone":
+            kinds("cuptiActivityDisable")
     return cupti.about() | {"available": True, "launched": 5, "ways": ways}
 
 

@@ -49,6 +49,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_part(2, "basics.py", "replay_callbacks", "replay_external", optional=True),
     *_part(2, "child.py", "health"),
     # 3: other profilers, and programs
+    *_part(3, "others.py", "default_run", limit_s=90, simulated=False),
     *_part(3, "others.py", "seed", limit_s=90, simulated=False),
     *_part(3, "others.py", "profiler_cpu_between", "profiler_cuda_between", simulated=False),
     *_part(3, "others.py", "profiler_cpu_first", "profiler_cuda_first", simulated=False),
