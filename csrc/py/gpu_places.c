@@ -1,6 +1,7 @@
 /* Reports the threads' calling contexts to the collector: at sections and
  * steps, and at C calls if correlation ids are used. */
 #include "py/gpu_layer_parts.h"
+#include "py/interpreter_image.h"
 #include "py/mode.h"
 
 #include "gpu/cupti_abi.h"
@@ -105,12 +106,30 @@ lane_of(fp_gpu *g, const fp_thread *t)
     return lane;
 }
 
+/* Is this a call that submits work to the device, or waits for it?  Only C code
+ * does.  The interpreter's own functions (len, list.append) do so through
+ * operators at most, which have no event in Python functions either; float,
+ * int, bool and complex read a tensor's value.  A pair of ids costs 230 ns on
+ * an H100, and a program calls such functions most. */
+static int
+may_use_device(fp_key key)
+{
+    int tag = fp_key_tag(key);
+    if (tag == FP_TAG_PYTHON) {
+        return 0;
+    }
+    const PyTypeObject *type = (PyTypeObject *)(key & ~(fp_key)FP_TAG_MASK);
+    return !fp_interpreter_has(key) ||
+           (tag == FP_TAG_TYPE &&
+            (type == &PyFloat_Type || type == &PyLong_Type ||
+             type == &PyBool_Type || type == &PyComplex_Type));
+}
+
 void
 fp_gpu_layer_entered(fp_recorder *r, fp_thread *t, fp_key key)
 {
     fp_gpu *g = fp_gpu_if_any();
-    /* Only C calls submit work to the device. */
-    if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g) ||
+    if (!may_use_device(key) || !fp_gpu_layer_pushes(g) ||
         t->cur->key != key) {
         return;
     }
@@ -129,7 +148,7 @@ void
 fp_gpu_layer_left(fp_recorder *r, fp_thread *t, fp_key key, int paired)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g)) {
+    if (!may_use_device(key) || !fp_gpu_layer_pushes(g)) {
         return;
     }
     fp_lane *lane = lane_of(g, t);

@@ -3,6 +3,7 @@
 #include "py/guard.h"
 #include "gpu/cupti_abi.h"
 #include "py/gpu_health.h"
+#include "py/interpreter_image.h"
 #include "py/mode.h"
 #include "py/threads.h"
 
@@ -20,6 +21,7 @@ adopt(fp_recorder *r, fp_gpu *g)
     r->gpu_on = 1;
     r->gpu.partial = 1;
     r->gpu.external = g->used == FP_TIER_EXTERNAL;
+    fp_interpreter_image_find();
     fp_recorder_set_mode(r);
     if (r->gpu.lines == NULL) {
         r->gpu.lines = PyDict_New();

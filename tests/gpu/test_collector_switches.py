@@ -160,3 +160,25 @@ steps(3)  # the first began in the pause
 assert end(r).gpu["devices"][0]["step_count"] == 3 + 2
 """
     check(fake_gpu, tier, code)
+
+
+def test_functions_of_the_interpreter_push_no_ids(fake_gpu: FakeGpu) -> None:
+    """A pair of ids costs more than such a call, and those calls are the most frequent."""
+    code = """
+def pairs(work):
+    before = fakegpu.get("calls.cuptiActivityPushExternalCorrelationId")
+    for _ in range(100):
+        work()
+    return fakegpu.get("calls.cuptiActivityPushExternalCorrelationId") - before
+
+r = begin("external", functions=True)
+some = []
+assert pairs(lambda: (len(some), some.append(1), isinstance(some, list), str(1), dict())) <= 1
+if sys.version_info >= (3, 12):  # before, a call of a type has no event
+    assert pairs(lambda: float(1.5)) >= 100  # of a tensor: waits for the device
+assert pairs(lambda: fakegpu.launch("k", 10)) >= 100
+t = end(r)
+t.check()
+assert {key[3] for key in t.activity} == {"k"}
+"""
+    children.ok(fake_gpu, code)
