@@ -16,6 +16,7 @@ from unit.findings_runs import (
     gpu_layer,
     loader,
     noted,
+    operators,
     reason,
     run,
     tensor,
@@ -100,6 +101,55 @@ def test_a_wait_for_the_gpu_and_slow_loading_save_no_more_than_the_idle_time() -
     assert sum(rule.saving_ms or 0.0 for rule in rules.values()) <= 50 * (1 + 1e-9)
     assert rules["sync-item"].saving_ms == pytest.approx(44)
     assert rules["data-loading"].severity == "critical"
+
+
+def moving(section_ms: float, **fields: object) -> Snapshot:
+    """Return a run that moves a batch to the GPU in each step, which takes the GPU 10 ms."""
+    move = calls(tensor("to"), section_ms)
+    phases = {"h2d": section_ms, "forward": 40, "backward": 40}
+    return run(phases, inside={"h2d": [move]}, layer=gpu_layer(0.85, h2d_ms=10), **fields)
+
+
+def test_copies_to_the_gpu_are_counted_once() -> None:
+    """The host waits in .to() for its copy, and for the kernels before it."""
+    rules = found(moving(14))
+    assert "host-device-transfers" in rules
+    assert "tensor-copies" not in rules
+    # Conversions beside them remain.
+    convert = calls(py("prepare", 4, "/x/m.py"), 0, 1, calls(tensor("to"), 24, 20))
+    made = run({"forward": 35, "backward": 35}, inside={"": [convert]},
+               layer=gpu_layer(0.7, h2d_ms=10))  # fmt: skip
+    rule = found(made)["tensor-copies"]
+    assert rule.saving_ms == pytest.approx(14)
+    assert "10.0 ms of it between host and GPU, which is not counted here" in rule.evidence[0]
+    assert ".cpu()" not in " ".join(rule.fix)
+    waits = operators({"cudaMemcpyAsync": 20}, "cuda")
+    assert "tensor-copies" not in found(replace(made, operators=waits))
+
+
+def test_the_fix_of_copies_is_for_what_the_run_copies() -> None:
+    def fix(made: Snapshot) -> str:
+        return " ".join(found(made)["host-device-transfers"].fix)
+
+    imported = Key("python", "/site-packages/torch/utils/data/dataloader.py", 1, "<module>",
+                   "<module>")  # fmt: skip
+    made = moving(14)
+    alone = fix(replace(made, keys=(*made.keys, imported)))
+    assert "tensor.pin_memory() once, before the loop" in alone
+    assert "DataLoader" not in alone
+    assert ".cpu()" not in alone
+    assert "Keep tensors" not in alone
+    assert "DataLoader(pin_memory=True)" in fix(replace(made, loaders=(loader(1, workers=2),)))
+    back = run(layer=gpu_layer(0.85, h2d_ms=0, d2h_ms=10))
+    assert fix(back) == "Fewer .cpu() and .numpy() in the loop: compute metrics on the device."
+    # torch.profiler tells the memory of a copy.
+    named = {"Memcpy HtoD ({} -> Device)": "device"}
+    for memory, pins in (("Pageable", True), ("Pinned", False)):
+        name = next(iter(named)).format(memory)
+        seen = replace(made, operators=operators({name: 10}, "cuda", **{name: "device"}))
+        assert ("pin_memory" in fix(seen)) == pins
+        said = " ".join(found(seen)["host-device-transfers"].evidence)
+        assert ("from pageable memory" in said) == pins
 
 
 def test_copies_that_kernels_hide_cost_nothing() -> None:
