@@ -12,6 +12,7 @@ from unit.findings_runs import (
     STEPS,
     c_function,
     calls,
+    filled,
     found,
     gpu_layer,
     loader,
@@ -103,6 +104,60 @@ def test_a_wait_for_the_gpu_and_slow_loading_save_no_more_than_the_idle_time() -
     assert rules["data-loading"].severity == "critical"
 
 
+def short_kernels(busy: float, ms: float, idle: dict[str, float], **fields: float) -> object:
+    """Return a GPU whose kernels take 50 us each, ``ms`` per step."""
+    total = round(ms * STEPS * MS)
+    count = round(20 * ms) * STEPS
+    ran = kernel("k", total, count, small_count=count, small_ns=total, blocks_ns=264.0 * total)
+    return gpu_layer(busy, idle, kernels=[ran], **fields)
+
+
+def test_a_larger_batch_saves_no_loading_no_copies_and_nothing_of_fastprof_s() -> None:
+    """Loading takes as long per sample, whatever the batch."""
+    phases = {"data": 50, "h2d": 6, "forward": 12, "backward": 12}
+    idle = {"data": 50.0, "h2d": 6.0, "forward": 10.0, "backward": 8.0}
+    made = run(phases, layer=short_kernels(0.08, 8, idle, h2d_ms=0), memory=filled(0.02),
+               loaders=(loader(50),), meta={"cpus": 16, "own_ns": 5 * MS * STEPS})  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    rules = found(made)
+    assert next(iter(rules)) == "data-loading"
+    # 18 ms in forward and backward, and 18 in no section, of which 5 are fastprof's.
+    assert rules["small-batch"].saving_ms == pytest.approx(31)
+    # Between steps, a GPU that is idle waits for no batch.
+    beside = run(phases, layer=short_kernels(0.08, 8, {**idle, "eval": 18.0}, h2d_ms=0),
+                 memory=filled(0.02))  # fmt: skip
+    assert found(beside)["small-batch"].saving_ms == pytest.approx(18)
+
+
+def test_loading_is_the_cause_of_all_idle_time_in_it() -> None:
+    """Workers do not save all of it, and the rest is no finding about an idle GPU."""
+    made = run({"data": 70, "forward": 15, "backward": 15}, layer=gpu_layer(0.26, {"data": 70}),
+               loaders=(loader(70),), meta={"cpus": 16})  # fmt: skip
+    rules = found(replace(made, loaders=(loader(70, cpus=3),), meta={"cpus": 3}))
+    assert rules["data-loading"].saving_ms
+    assert rules["data-loading"].saving_ms < 60
+    assert "gpu-utilization" not in rules
+
+
+@pytest.mark.parametrize(("busy", "fires"), [(0.79, True), (0.81, False)])
+def test_a_busy_gpu_gains_little_by_a_larger_batch(busy: float, fires: bool) -> None:
+    made = run(layer=short_kernels(busy, 100 * busy, {}), memory=filled(0.02))
+    assert ("small-batch" in found(made)) == fires
+    # How much of short kernels fusing saves is unknown.
+    if not fires:
+        assert found(made)["small-kernels"].saving_ms is None
+
+
+def test_launches_are_told_with_the_batch_or_alone() -> None:
+    launches = operators({"cudaLaunchKernel": 15, "aten::mm": 60}, "cuda")
+    layer = short_kernels(0.5, 50, {})
+    rules = found(run(operators=launches, layer=layer, memory=filled(0.02)))
+    assert "small-batch" in rules
+    assert "kernel-launch-overhead" not in rules
+    full = found(run(operators=launches, layer=layer, memory=filled(0.9)))
+    assert "kernel-launch-overhead" in full
+
+
 def moving(section_ms: float, **fields: object) -> Snapshot:
     """Return a run that moves a batch to the GPU in each step, which takes the GPU 10 ms."""
     move = calls(tensor("to"), section_ms)
@@ -150,6 +205,14 @@ def test_the_fix_of_copies_is_for_what_the_run_copies() -> None:
         assert ("pin_memory" in fix(seen)) == pins
         said = " ".join(found(seen)["host-device-transfers"].evidence)
         assert ("from pageable memory" in said) == pins
+
+
+def test_kernels_have_no_time_of_copies() -> None:
+    """A third of the busy time is copies: 0.6 blocks per SM are missing in the rest."""
+    total = round(60 * STEPS * MS)
+    few = kernel("k", total, 60 * STEPS, blocks_ns=0.4 * 132 * total)
+    layer = gpu_layer(0.9, kernels=[few], h2d_ms=30, copy_ns=30, kernel_ns=60)
+    assert found(run(layer=layer))["blocks-per-sm"].saving_ms == pytest.approx(36)
 
 
 def test_copies_that_kernels_hide_cost_nothing() -> None:

@@ -306,6 +306,13 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
         ),
     },
+    "cuda-graphs": {
+        "torch": ('torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',),
+        "transformers": (
+            (f'{_HF}(torch_compile=True, torch_compile_mode="reduce-overhead") replays kernels as '
+            "CUDA graphs."),
+        ),
+    },
     "small-kernels": {
         "torch": (
             ("Fuse them: torch.compile, fused optimizers, "
