@@ -143,9 +143,12 @@ def test_loading_is_the_cause_of_all_idle_time_in_it() -> None:
 def test_a_busy_gpu_gains_little_by_a_larger_batch(busy: float, fires: bool) -> None:
     made = run(layer=short_kernels(busy, 100 * busy, {}), memory=filled(0.02))
     assert ("small-batch" in found(made)) == fires
-    # How much of short kernels fusing saves is unknown.
     if not fires:
+        # How much of short kernels fusing saves is unknown.
         assert found(made)["small-kernels"].saving_ms is None
+        assert "Unused memory itself costs no time: the GPU is busy 81.0 % of the time." in (
+            found(made)["gpu-memory-low"].evidence
+        )
 
 
 def test_launches_are_told_with_the_batch_or_alone() -> None:
@@ -213,6 +216,15 @@ def test_kernels_have_no_time_of_copies() -> None:
     few = kernel("k", total, 60 * STEPS, blocks_ns=0.4 * 132 * total)
     layer = gpu_layer(0.9, kernels=[few], h2d_ms=30, copy_ns=30, kernel_ns=60)
     assert found(run(layer=layer))["blocks-per-sm"].saving_ms == pytest.approx(36)
+
+
+def test_workers_are_promised_what_they_save_beside_the_program_s_step() -> None:
+    """20 of the 100 ms are fastprof's: 45 ms of loading need two workers beside 35."""
+    made = run({"data": 45, "forward": 20, "backward": 15}, loaders=(loader(45),),
+               meta={"cpus": 16, "own_ns": 20 * MS * STEPS})  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),), loaders=())
+    rule = found(made)["data-loading"]
+    assert "num_workers=2" in rule.fix[0]
 
 
 def test_copies_that_kernels_hide_cost_nothing() -> None:

@@ -315,8 +315,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "small-kernels": {
         "torch": (
-            ("Fuse them: torch.compile, fused optimizers, "
-            "torch.nn.functional.scaled_dot_product_attention; raise the batch size."),
+            "Fuse them: torch.compile, a fused optimizer (fused=True); raise the batch size.",
         ),
     },
     "occupancy": {

@@ -67,8 +67,11 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     step_ms = max(facts.span_ms - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
     # Without the cost of recording functions, like `needed`.
-    loads, rest = facts.unhooked
-    needed = max(told, default=0) or (math.ceil(ms * loads / (step_ms * rest)) if step_ms else 1)
+    own = sum(facts.own_costs.values())
+    loads, rest = (1.0, (step_ms - own) / step_ms) if own and step_ms else facts.unhooked
+    needed = max(told, default=0) or (
+        math.ceil(ms * loads / (step_ms * rest)) if step_ms * rest > 0 else 1
+    )
     most = None if facts.own_cpus is None else most_workers(facts.own_cpus, waits=waits)
     if have and most is not None and facts.own_cpus is not None:
         # Whether the workers compute is unknown, but the CPUs that they leave free are known.
