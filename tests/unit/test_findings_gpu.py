@@ -148,8 +148,11 @@ def test_s1_25_s1_31_the_second_worked_example_is_a_small_batch():
     assert list(rules) == ["small-batch"]
     evidence = " ".join(rules["small-batch"].evidence)
     assert "the mean is 50.0 us" in evidence
-    assert "75.0 %" in evidence
-    assert "30.0 %" in rules["small-batch"].title
+    assert "busy 75.0 % of the time, and 30.0 % of its memory is used" in evidence
+    assert "waits for the host for 25.0 % of the step: batches are small" in (
+        rules["small-batch"].title
+    )
+    assert rules["small-batch"].saving_ms == pytest.approx(25)
     assert "batch size" in rules["small-batch"].fix[0]
     after = run(layer=gpu_layer(0.92, kernels=[kernels(150, 92)]), memory=filled(0.87))
     assert found(after) == {}

@@ -12,10 +12,12 @@ from unit.findings_runs import (
     STEPS,
     c_function,
     calls,
+    filled,
     found,
     gpu_layer,
     loader,
     noted,
+    operators,
     reason,
     run,
     tensor,
@@ -100,6 +102,129 @@ def test_a_wait_for_the_gpu_and_slow_loading_save_no_more_than_the_idle_time() -
     assert sum(rule.saving_ms or 0.0 for rule in rules.values()) <= 50 * (1 + 1e-9)
     assert rules["sync-item"].saving_ms == pytest.approx(44)
     assert rules["data-loading"].severity == "critical"
+
+
+def short_kernels(busy: float, ms: float, idle: dict[str, float], **fields: float) -> object:
+    """Return a GPU whose kernels take 50 us each, ``ms`` per step."""
+    total = round(ms * STEPS * MS)
+    count = round(20 * ms) * STEPS
+    ran = kernel("k", total, count, small_count=count, small_ns=total, blocks_ns=264.0 * total)
+    return gpu_layer(busy, idle, kernels=[ran], **fields)
+
+
+def test_a_larger_batch_saves_no_loading_no_copies_and_nothing_of_fastprof_s() -> None:
+    """Loading takes as long per sample, whatever the batch."""
+    phases = {"data": 50, "h2d": 6, "forward": 12, "backward": 12}
+    idle = {"data": 50.0, "h2d": 6.0, "forward": 10.0, "backward": 8.0}
+    made = run(phases, layer=short_kernels(0.08, 8, idle, h2d_ms=0), memory=filled(0.02),
+               loaders=(loader(50),), meta={"cpus": 16, "own_ns": 5 * MS * STEPS})  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    rules = found(made)
+    assert next(iter(rules)) == "data-loading"
+    # 18 ms in forward and backward, and 18 in no section, of which 5 are fastprof's.
+    assert rules["small-batch"].saving_ms == pytest.approx(31)
+    # Between steps, a GPU that is idle waits for no batch.
+    beside = run(phases, layer=short_kernels(0.08, 8, {**idle, "eval": 18.0}, h2d_ms=0),
+                 memory=filled(0.02))  # fmt: skip
+    assert found(beside)["small-batch"].saving_ms == pytest.approx(18)
+
+
+def test_loading_is_the_cause_of_all_idle_time_in_it() -> None:
+    """Workers do not save all of it, and the rest is no finding about an idle GPU."""
+    made = run({"data": 70, "forward": 15, "backward": 15}, layer=gpu_layer(0.26, {"data": 70}),
+               loaders=(loader(70),), meta={"cpus": 16})  # fmt: skip
+    rules = found(replace(made, loaders=(loader(70, cpus=3),), meta={"cpus": 3}))
+    assert rules["data-loading"].saving_ms
+    assert rules["data-loading"].saving_ms < 60
+    assert "gpu-utilization" not in rules
+
+
+@pytest.mark.parametrize(("busy", "fires"), [(0.79, True), (0.81, False)])
+def test_a_busy_gpu_gains_little_by_a_larger_batch(busy: float, fires: bool) -> None:
+    made = run(layer=short_kernels(busy, 100 * busy, {}), memory=filled(0.02))
+    assert ("small-batch" in found(made)) == fires
+    if not fires:
+        # How much of short kernels fusing saves is unknown.
+        assert found(made)["small-kernels"].saving_ms is None
+        assert "Unused memory itself costs no time: the GPU is busy 81.0 % of the time." in (
+            found(made)["gpu-memory-low"].evidence
+        )
+
+
+def test_launches_are_told_with_the_batch_or_alone() -> None:
+    launches = operators({"cudaLaunchKernel": 15, "aten::mm": 60}, "cuda")
+    layer = short_kernels(0.5, 50, {})
+    rules = found(run(operators=launches, layer=layer, memory=filled(0.02)))
+    assert "small-batch" in rules
+    assert "kernel-launch-overhead" not in rules
+    full = found(run(operators=launches, layer=layer, memory=filled(0.9)))
+    assert "kernel-launch-overhead" in full
+
+
+def moving(section_ms: float, **fields: object) -> Snapshot:
+    """Return a run that moves a batch to the GPU in each step, which takes the GPU 10 ms."""
+    move = calls(tensor("to"), section_ms)
+    phases = {"h2d": section_ms, "forward": 40, "backward": 40}
+    return run(phases, inside={"h2d": [move]}, layer=gpu_layer(0.85, h2d_ms=10), **fields)
+
+
+def test_copies_to_the_gpu_are_counted_once() -> None:
+    """The host waits in .to() for its copy, and for the kernels before it."""
+    rules = found(moving(14))
+    assert "host-device-transfers" in rules
+    assert "tensor-copies" not in rules
+    # Conversions beside them remain.
+    convert = calls(py("prepare", 4, "/x/m.py"), 0, 1, calls(tensor("to"), 24, 20))
+    made = run({"forward": 35, "backward": 35}, inside={"": [convert]},
+               layer=gpu_layer(0.7, h2d_ms=10))  # fmt: skip
+    rule = found(made)["tensor-copies"]
+    assert rule.saving_ms == pytest.approx(14)
+    assert "10.0 ms of it between host and GPU, which is not counted here" in rule.evidence[0]
+    assert ".cpu()" not in " ".join(rule.fix)
+    waits = operators({"cudaMemcpyAsync": 20}, "cuda")
+    assert "tensor-copies" not in found(replace(made, operators=waits))
+
+
+def test_the_fix_of_copies_is_for_what_the_run_copies() -> None:
+    def fix(made: Snapshot) -> str:
+        return " ".join(found(made)["host-device-transfers"].fix)
+
+    imported = Key("python", "/site-packages/torch/utils/data/dataloader.py", 1, "<module>",
+                   "<module>")  # fmt: skip
+    made = moving(14)
+    alone = fix(replace(made, keys=(*made.keys, imported)))
+    assert "tensor.pin_memory() once, before the loop" in alone
+    assert "DataLoader" not in alone
+    assert ".cpu()" not in alone
+    assert "Keep tensors" not in alone
+    assert "DataLoader(pin_memory=True)" in fix(replace(made, loaders=(loader(1, workers=2),)))
+    back = run(layer=gpu_layer(0.85, h2d_ms=0, d2h_ms=10))
+    assert fix(back) == "Fewer .cpu() and .numpy() in the loop: compute metrics on the device."
+    # torch.profiler tells the memory of a copy.
+    named = {"Memcpy HtoD ({} -> Device)": "device"}
+    for memory, pins in (("Pageable", True), ("Pinned", False)):
+        name = next(iter(named)).format(memory)
+        seen = replace(made, operators=operators({name: 10}, "cuda", **{name: "device"}))
+        assert ("pin_memory" in fix(seen)) == pins
+        said = " ".join(found(seen)["host-device-transfers"].evidence)
+        assert ("from pageable memory" in said) == pins
+
+
+def test_kernels_have_no_time_of_copies() -> None:
+    """A third of the busy time is copies: 0.6 blocks per SM are missing in the rest."""
+    total = round(60 * STEPS * MS)
+    few = kernel("k", total, 60 * STEPS, blocks_ns=0.4 * 132 * total)
+    layer = gpu_layer(0.9, kernels=[few], h2d_ms=30, copy_ns=30, kernel_ns=60)
+    assert found(run(layer=layer))["blocks-per-sm"].saving_ms == pytest.approx(36)
+
+
+def test_workers_are_promised_what_they_save_beside_the_program_s_step() -> None:
+    """20 of the 100 ms are fastprof's: 45 ms of loading need two workers beside 35."""
+    made = run({"data": 45, "forward": 20, "backward": 15}, loaders=(loader(45),),
+               meta={"cpus": 16, "own_ns": 20 * MS * STEPS})  # fmt: skip
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),), loaders=())
+    rule = found(made)["data-loading"]
+    assert "num_workers=2" in rule.fix[0]
 
 
 def test_copies_that_kernels_hide_cost_nothing() -> None:

@@ -23,7 +23,7 @@ Grade = Callable[[float], str | None]
 
 
 #: Claims of a rule about time in which the GPU works: it explains nothing of its idle time.
-BUSY: Mapping[str, float] = {"gpu-utilization": 0.0}
+BUSY: Mapping[str, float] = {"gpu-utilization": 0.0, "small-batch": 0.0}
 
 
 class Abstain(Exception):  # noqa: N818 - it is an answer, not an error
@@ -36,13 +36,14 @@ class Draft:
 
     ``ms`` is the gross saving per span and ``grade`` returns the severity of a rest of it.
     ``group`` names the functions with this time, ``sections`` the sections; ``everywhere``: the
-    time is in the whole span.  ``places`` splits ``ms`` by outermost section, ``shared`` by group,
-    if known; ``claims`` gives directly how many ms of another rule's time this explains, ``thins``
-    which part of any other rule's time, if it is spread over the whole step.  Any finding of the
-    rules in ``yields_to`` explains all of it.  Without ``promises``, it is unknown how much of
-    ``ms`` the fix saves.  ``seen`` is the time behind the value if the fix saves only ``ms`` of it.
-    ``beside``: the time lies before, between or after the steps, over which ``ms`` spreads it.
-    ``on_host``: the host's own work, which costs nothing while the GPU is busy.
+    time is in the whole span, beside the sections ``without``.  ``places`` splits ``ms`` by
+    outermost section, ``shared`` by group, if known; ``claims`` gives directly how many ms of
+    another rule's time this explains, ``thins`` which part of any other rule's time, if it is
+    spread over the whole step.  Any finding of the rules in ``yields_to`` explains all of it.
+    Without ``promises``, it is unknown how much of ``ms`` the fix saves.  ``seen`` is the time
+    behind the value if the fix saves only ``ms`` of it.  ``beside``: the time lies before, between
+    or after the steps, over which ``ms`` spreads it.  ``on_host``: the host's own work, which costs
+    nothing while the GPU is busy.
     """
 
     value: float
@@ -58,6 +59,7 @@ class Draft:
     group: str | None = None
     sections: frozenset[str] = frozenset()
     everywhere: bool = False
+    without: frozenset[str] = frozenset()
     places: Mapping[str, float] = field(default_factory=dict)
     shared: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, float] = field(default_factory=dict)
@@ -103,7 +105,10 @@ def part_of(earlier: Draft, later: Draft, rule: str) -> float:
     if rule in earlier.claims:
         return min(earlier.claims[rule], later.ms)
     if later.everywhere:  # in the steps
-        return 0.0 if earlier.beside else min(earlier.ms, later.ms)
+        if earlier.beside or (earlier.sections and earlier.sections <= later.without):
+            return 0.0
+        beyond = sum(earlier.places.get(name, 0.0) for name in later.without)
+        return min(max(0.0, earlier.ms - beyond), later.ms)
     if earlier.thins:
         return earlier.thins * later.ms
     inside = sum(earlier.places.get(name, 0.0) for name in later.sections)

@@ -87,20 +87,22 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transformers": (f"{_HF}(bf16=True), batches in the same dtype.",),
         "accelerate": ('Accelerator(mixed_precision="bf16"), batches in the same dtype.',),
     },
-    "host-device-transfers": {
+    "transfers-to-gpu": {
         "torch": (
-            ("Keep tensors on the GPU between steps; DataLoader(pin_memory=True) and "
-            ".to(device, non_blocking=True) for batches."),
-            "Fewer .cpu() and .numpy() in the loop: compute metrics on the device.",
+            ("DataLoader(pin_memory=True) and .to(device, non_blocking=True) for batches: the host "
+            "then goes on during a copy."),
         ),
-        "transformers": (
-            (f"{_HF}(dataloader_pin_memory=True); return tensors from compute_metrics's "
-            "preprocess_logits_for_metrics only as large as needed."),
-        ),
+        "transformers": (f"{_HF}(dataloader_pin_memory=True).",),
         "accelerate": (
-            ("DataLoader(pin_memory=True) and DataLoaderConfiguration(non_blocking=True); "
-            "fewer .cpu() in the loop."),
+            "DataLoader(pin_memory=True) and DataLoaderConfiguration(non_blocking=True).",
         ),
+    },
+    "transfers-to-host": {
+        "torch": ("Fewer .cpu() and .numpy() in the loop: compute metrics on the device.",),
+        "transformers": (
+            ("Trainer(preprocess_logits_for_metrics=...): return only what compute_metrics needs."),
+        ),
+        "accelerate": ("Fewer .cpu() in the loop: compute metrics on the device.",),
     },
     "logging-share": {
         "torch": (
@@ -304,10 +306,16 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
         ),
     },
+    "cuda-graphs": {
+        "torch": ('torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',),
+        "transformers": (
+            (f'{_HF}(torch_compile=True, torch_compile_mode="reduce-overhead") replays kernels as '
+            "CUDA graphs."),
+        ),
+    },
     "small-kernels": {
         "torch": (
-            ("Fuse them: torch.compile, fused optimizers, "
-            "torch.nn.functional.scaled_dot_product_attention; raise the batch size."),
+            "Fuse them: torch.compile, a fused optimizer (fused=True); raise the batch size.",
         ),
     },
     "occupancy": {

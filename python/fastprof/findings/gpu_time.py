@@ -10,6 +10,7 @@ class Timeline:
     """The GPU in ms per span, all devices together, and the reasons for waiting."""
 
     busy_ms: float
+    kernel_ms: float
     idle_ms: float
     idle_data_ms: float
     communication_ms: float
@@ -32,6 +33,7 @@ def timeline_of(gpu: GpuReport, span_ms: float) -> Timeline | None:
             idle[row.section] = idle.get(row.section, 0.0) + row.idle_ns * factor
     return Timeline(
         sum(s.busy_ns for s in spans) * factor,
+        sum(s.kernel_ns for s in spans) * factor,
         sum(s.idle_ns for s in spans) * factor,
         sum(s.idle_data_ns for s in spans) * factor,
         sum(s.communication_ns for s in spans) * factor,

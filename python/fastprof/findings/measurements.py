@@ -20,12 +20,15 @@ from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section, thread_of_steps
+from fastprof.report.gpu import NO_SECTION as NOT_IN_SECTION
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
+from fastprof.report.step_costs import NO_SECTION
+from fastprof.report.step_table import costs_of_steps
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
@@ -114,6 +117,18 @@ class Facts:
     def rows(self) -> Mapping[str, float]:
         """The rows of the step table without fastprof's: name -> ms per step."""
         return {row.name: row.mean_ms for row in self.report.steps.rows if row.name != OWN_COST}
+
+    @Lazy
+    def own_costs(self) -> Mapping[str, float]:
+        """fastprof's cost by row of the step table, which leaves it out: name -> ms per step."""
+        if all(row.name != OWN_COST for row in self.report.steps.rows):
+            return {}
+        keys = self.report.snapshot.keys
+        out: dict[str, float] = {}
+        for key, ns in costs_of_steps(self.report.snapshot).items():
+            name = UNACCOUNTED if key == NO_SECTION else keys[key].name
+            out[name] = out.get(name, 0.0) + ns / _MS / self.steps
+        return out
 
     @Lazy
     def nested(self) -> Mapping[str, float]:
@@ -522,6 +537,20 @@ class Facts:
     def timeline(self) -> Timeline | None:
         """The devices' time per span; several count as one that is as busy as their mean."""
         return None if self.gpu is None else timeline_of(self.gpu, self.span_ms)
+
+    @Lazy
+    def idle(self) -> Mapping[str, float]:
+        """The GPU's idle time in steps that the program causes: outermost section -> ms per span.
+
+        Leaves out fastprof's own cost, and sections between steps (validation, for example).
+        """
+        rows = () if self.timeline is None else self.timeline.idle
+        idle = {UNACCOUNTED if name == NOT_IN_SECTION else name: ms for name, ms in rows}
+        return {
+            name: max(0.0, ms - self.own_costs.get(name, 0.0))
+            for name, ms in idle.items()
+            if not self.steps or name in self.rows
+        }
 
     @Lazy
     def copied(self) -> float:

@@ -22,6 +22,18 @@ def operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
     return 0.0
 
 
+def copying_ms(facts: Facts) -> float | None:
+    """Return the time per step of the calls that copy between host and GPU; None: not recorded.
+
+    It is that of the copies, which recording does not make longer.
+    """
+    operators = facts.report.operators
+    if operators is None or not operators.device or not operators.steps:
+        return None
+    rows = [r for r in operators.rows if r.name in ("cudaMemcpyAsync", "cudaMemcpy")]
+    return sum(r.cpu_ms for r in rows) / operators.steps
+
+
 def shrink(facts: Facts, operators: OperatorReport) -> float:
     """Return the ratio of a measured step to a step in the windows by torch.profiler; at most 1."""
     ms = sum(

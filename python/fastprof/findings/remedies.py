@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastprof.findings.fixes import fixes
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
 from fastprof.findings.optimizers import Optimizer
@@ -66,8 +67,11 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     step_ms = max(facts.span_ms - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
     # Without the cost of recording functions, like `needed`.
-    loads, rest = facts.unhooked
-    needed = max(told, default=0) or (math.ceil(ms * loads / (step_ms * rest)) if step_ms else 1)
+    own = sum(facts.own_costs.values())
+    loads, rest = (1.0, (step_ms - own) / step_ms) if own and step_ms else facts.unhooked
+    needed = max(told, default=0) or (
+        math.ceil(ms * loads / (step_ms * rest)) if step_ms * rest > 0 else 1
+    )
     most = None if facts.own_cpus is None else most_workers(facts.own_cpus, waits=waits)
     if have and most is not None and facts.own_cpus is not None:
         # Whether the workers compute is unknown, but the CPUs that they leave free are known.
@@ -77,11 +81,17 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     advised = needed if most is None else min(needed, most)
     if not facts.steps:  # the rest of the run is not the loop
         needed, advised = 0, 0
-    has_loader = bool(facts.report.loaders) or any(
+    has_loader = _has_loader(facts)
+    return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
+
+
+def _has_loader(facts: Facts) -> bool:
+    """Return whether the program uses a DataLoader of torch's: importing torch does not."""
+    return bool(facts.report.loaders) or any(
         key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
         for key in facts.report.snapshot.keys
+        if key.name != "<module>"
     )
-    return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
 
 
 def _idle_cpus(facts: Facts) -> int:
@@ -340,6 +350,50 @@ def calls_text(hot: Hot, whole_ms: float) -> str:
 
 def _short(key: Key) -> str:
     return _NAMELESS.get(key.name) or ascii_name(shown_name(key), 60)
+
+
+# ---- copies between host and GPU ----
+
+#: A direction with a smaller part of the bytes is no subject of advice.
+_DIRECTION = 0.1
+
+
+def pageable(facts: Facts) -> bool | None:
+    """Return whether most copies to the GPU are from pageable memory; None if it is unknown."""
+    operators = facts.report.operators
+    rows = [r for r in operators.rows if r.name.startswith(_TO_GPU)] if operators else []
+    total = sum(r.device_ms or 0.0 for r in rows)
+    paged = sum(r.device_ms or 0.0 for r in rows if r.name.startswith(f"{_TO_GPU} (Pageable"))
+    return paged > total / 2 if total else None
+
+
+#: The start of the names of such copies, in torch.profiler's records.
+_TO_GPU = "Memcpy HtoD"
+
+
+def transfer_fix(facts: Facts) -> tuple[str, ...]:
+    """Return the changes for the directions in which this run copies."""
+    use = None if facts.gpu is None else facts.gpu.use
+    there, back = (0, 0) if use is None else (use.h2d_bytes, use.d2h_bytes)
+    least = _DIRECTION * (there + back)
+    to_gpu, to_host = there >= least, back >= least
+    out = []
+    if to_gpu and to_host:
+        out.append("Keep tensors on the GPU between steps.")
+    if to_gpu and pageable(facts) is False:
+        out.append("Copy the next batch on another CUDA stream, while this one computes.")
+    elif to_gpu and not _has_loader(facts):
+        out.append(
+            "tensor.pin_memory() once, before the loop, and .to(device, non_blocking=True) in it: "
+            "the host then goes on during a copy."
+        )
+    elif to_gpu:
+        out.extend(fixes("transfers-to-gpu", facts.framework))
+    if to_gpu:
+        out.append("Copy fewer bytes: for example uint8, converted to float32 on the GPU.")
+    if to_host:
+        out.extend(fixes("transfers-to-host", facts.framework))
+    return tuple(out)
 
 
 # ---- the optimizer ----

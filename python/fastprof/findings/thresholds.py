@@ -102,6 +102,13 @@ _ALL = {
         "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
         f"{_OWN}: half of the time",
     ),
+    # A larger batch saves no more than the idle time.
+    "batch-gpu-busy": Limit(
+        "GPU utilization for larger batches", "%", None, 0.80, None,
+        f"{_OWN}: the target of GPU utilization; a busier GPU gains less than a quarter by larger "
+        "batches",
+        low=True,
+    ),
     "gpu-memory-low": Limit(
         "GPU memory used", "%", None, 0.50, None, f"{_MERGED}, GPU memory", low=True
     ),

@@ -120,6 +120,8 @@ def data_loading(facts: Facts) -> Draft | None:
         fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
         sections=DATA,
+        # It is the cause of that idle time, however much of it workers save.
+        claims={"gpu-utilization": ms},
         on_host=True,
     )  # fmt: skip
     if draft is None:

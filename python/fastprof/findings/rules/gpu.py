@@ -19,7 +19,7 @@ _SAYS = {
 
 
 def gpu_utilization(facts: Facts) -> Draft | None:
-    """Busy share of the GPU; the most that can be saved is its idle time."""
+    """Busy share of the GPU; the most that can be saved is its idle time, without fastprof's."""
     need_sample(facts)
     timeline = facts.timeline
     if timeline is None:
@@ -29,7 +29,8 @@ def gpu_utilization(facts: Facts) -> Draft | None:
     def grade(idle: float) -> str | None:
         return capped(limit.grade(busy / (busy + idle) if busy + idle else 0.0), facts)
 
-    severity = grade(timeline.idle_ms)
+    ms = min(timeline.idle_ms, sum(facts.idle.values()))
+    severity = grade(ms)
     if severity is None:
         return None
     value = facts.share(busy)
@@ -42,7 +43,7 @@ def gpu_utilization(facts: Facts) -> Draft | None:
         severity=severity, threshold=limit.text(severity), source=limit.origin,
         evidence=(f"It is idle while the training thread is in: {parts}.",) if parts else (),
         fix=fixes("gpu-utilization", facts.framework),
-        ms=timeline.idle_ms, grade=grade, everywhere=True,
+        ms=ms, grade=grade, everywhere=True,
     )  # fmt: skip
 
 

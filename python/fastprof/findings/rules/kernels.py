@@ -1,6 +1,7 @@
 """Rules about kernels, batch size and communication."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fastprof.findings.draft import (
     BUSY,
@@ -15,7 +16,7 @@ from fastprof.findings.draft import (
     span_text,
 )
 from fastprof.findings.fixes import fixes
-from fastprof.findings.function_groups import BACKWARD, COMMUNICATION
+from fastprof.findings.function_groups import BACKWARD, COMMUNICATION, DATA, H2D
 from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import shrink
 from fastprof.findings.rules.calls import small_batch_on_cpu
@@ -23,18 +24,24 @@ from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.model_gpu import KernelRow
+from fastprof.report.rows import UNACCOUNTED
 
+#: Kernels that are not fused with others as a rule.
+_APART = ("gemm", "convolution", "attention", "communication")
 #: Kernels that fill the tensor cores with few blocks by design; their occupancy tells nothing.
-_BY_DESIGN = ("gemm", "convolution", "attention", "communication", "copy")
+_BY_DESIGN = (*_APART, "copy")
 #: The others count only if they have this part of the kernels' time.
 _WORTH = 0.20
+#: A GPU that is idle for a smaller part of the step does not wait for the host.
+_IDLE = 0.05
 
 
 def small_batch(facts: Facts) -> Draft | None:
-    """Half of the memory unused and half of the GPU's time in kernels below 100 us.
+    """A GPU that waits for the host between short kernels, and half of whose memory is unused.
 
-    The most that can be saved is the time in which the GPU is idle or in such kernels. Without a
-    GPU: :func:`~fastprof.findings.rules.calls.small_batch_on_cpu`.
+    A larger batch divides the host's work per sample, and neither the GPU's work nor that of
+    loading and copying the batch: at most the other idle time can be saved. Without a GPU:
+    :func:`~fastprof.findings.rules.calls.small_batch_on_cpu`.
     """
     need_sample(facts)
     gpu, timeline = facts.gpu, facts.timeline
@@ -47,32 +54,43 @@ def small_batch(facts: Facts) -> Draft | None:
         raise Abstain("the GPU's memory was not recorded")
     if gpu.small is None or gpu.small.of_time is None:
         raise Abstain("no kernel was recorded")
-    low, limit = LIMITS["gpu-memory-low"], LIMITS["small-kernels"]
-    if low.grade(memory.share) is None or limit.grade(gpu.small.of_time) is None:
+    limits = (busy, low, short) = [
+        LIMITS[name] for name in ("batch-gpu-busy", "gpu-memory-low", "small-kernels")
+    ]
+    values = facts.share(timeline.busy_ms), memory.share, gpu.small.of_time
+    if any(limit.grade(value) is None for limit, value in zip(limits, values, strict=True)):
+        return None
+    grows = DATA | H2D
+    ms = sum(ms for name, ms in facts.idle.items() if name not in grows)
+    # A torch DataLoader may run in no section.
+    ms = max(0.0, ms - facts.use("data").places.get(UNACCOUNTED, 0.0))
+    if facts.share(ms) <= _IDLE:
         return None
     mean = _mean_us(facts.report.kernels)
-    ms = timeline.idle_ms + gpu.small.of_time * timeline.busy_ms
     sized = f" of {', '.join(str(s) for s in sizes)} samples" if sizes else ""
     return Draft(
-        value=100 * memory.share, unit="%",
+        value=100 * values[0], unit="%",
         title=(
-            f"Batches{sized} are too small: {percent(memory.share)} of the memory is used and "
-            f"kernels are short"
+            f"The GPU waits for the host for {percent(facts.share(ms))} of the "
+            f"{'step' if facts.steps else 'run'}: batches{sized} are small, and kernels short"
         ),
-        severity=capped("warning", facts) or "warning",
-        threshold=f"memory {low.text('warning')}, small kernels {limit.text('warning')}",
-        source=low.origin,
+        severity="warning",
+        threshold=(
+            f"GPU busy {busy.text('warning')}, memory {low.text('warning')}, small kernels "
+            f"{short.text('warning')}"
+        ),
+        source=busy.origin,
         evidence=sentences(
+            f"The GPU is busy {percent(values[0])} of the time, and {percent(memory.share)} of its "
+            "memory is used.",
             f"{percent(gpu.small.of_time)} of the kernels' time is in kernels below 100 us"
             + (f", the mean is {number(mean)} us." if mean is not None else "."),
-            f"The GPU is busy {percent(facts.share(timeline.busy_ms))} of the time.",
+            "A larger batch makes a step longer, and the time per sample shorter: the estimate is "
+            "the GPU's idle time, without that of loading and copying batches.",
         ),
-        fix=(
-            *fixes("small-batch", facts.framework),
-            'torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',
-        ),
-        ms=ms, grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
-        everywhere=True,
+        fix=(*fixes("small-batch", facts.framework), *fixes("cuda-graphs", facts.framework)),
+        ms=ms, grade=lambda rest: "warning" if facts.share(rest) > _IDLE else None,
+        everywhere=True, without=grows, on_host=True,
     )  # fmt: skip
 
 
@@ -84,7 +102,7 @@ def _mean_us(kernels: Sequence[KernelRow]) -> float | None:
 def _gpu_ms(facts: Facts, share_of_kernels: float) -> float:
     """Return the time per span of a part of the kernels' time."""
     timeline = facts.timeline
-    return 0.0 if timeline is None else share_of_kernels * timeline.busy_ms
+    return 0.0 if timeline is None else share_of_kernels * timeline.kernel_ms
 
 
 def _kernels(facts: Facts) -> Sequence[KernelRow]:
@@ -97,7 +115,11 @@ def _kernels(facts: Facts) -> Sequence[KernelRow]:
 
 
 def small_kernels(facts: Facts) -> Draft | None:
-    """Share of the kernels' time in kernels below 100 us; fusing saves at most that."""
+    """Share of the kernels' time in kernels below 100 us.
+
+    Nothing is promised: how much of it fusing saves is unknown, at most the part that is no matrix
+    product, convolution or attention.
+    """
     kernels = _kernels(facts)
     small = facts.gpu.small if facts.gpu else None
     if small is None or small.of_time is None:
@@ -105,6 +127,8 @@ def small_kernels(facts: Facts) -> Draft | None:
     limit = LIMITS["small-kernels"]
     if limit.grade(small.of_time) is None:
         return None
+    whole = sum(k.total_ns for k in kernels)
+    fused = sum(k.small_ns or 0 for k in kernels if k.kind not in _APART)
     rows = sorted(kernels, key=lambda k: -(k.small_ns or 0))[:3]
     names = "; ".join(
         f"{ascii_name(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns
@@ -112,12 +136,14 @@ def small_kernels(facts: Facts) -> Draft | None:
     return Draft(
         value=100 * small.of_time, unit="%",
         title=(
-            f"Kernel efficiency is low: {percent(small.of_time)} of it in kernels below 100 us"
+            f"Kernel efficiency is low: {percent(small.of_time)} of the kernels' time is in "
+            "kernels below 100 us"
         ),
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=sentences(f"Most time in: {names}." if names else ""),
         fix=fixes("small-kernels", facts.framework),
-        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}), claims=BUSY,
+        ms=_gpu_ms(facts, fused / whole if whole else 0.0), promises=False,
+        yields_to=frozenset({"small-batch"}), claims=BUSY,
     )  # fmt: skip
 
 
@@ -189,14 +215,17 @@ def _kernel_draft(
 
 
 def kernel_launch_overhead(facts: Facts) -> Draft | None:
-    """Time of cudaLaunchKernel on the host, from torch.profiler's operators."""
+    """Time of cudaLaunchKernel on the host, from torch.profiler's operators.
+
+    Silent beside small-batch, which is about the same time and more.
+    """
     need_sample(facts)
     operators = facts.report.operators
     if operators is None or not operators.device or not operators.steps:
         raise Abstain("operators on a device were not recorded")
     rows = [r for r in operators.rows if r.name in ("cudaLaunchKernel", "cudaLaunchKernelExC")]
     ms = sum(r.self_cpu_ms for r in rows) / operators.steps * shrink(facts, operators)
-    return share_draft(
+    draft = share_draft(
         facts, LIMITS["launch-share"], ms,
         rule="kernel-launch-overhead",
         title="Launching kernels takes {share} of the step",
@@ -207,6 +236,7 @@ def kernel_launch_overhead(facts: Facts) -> Draft | None:
         ),
         on_host=True,
     )  # fmt: skip
+    return None if draft is None else replace(draft, yields_to=frozenset({"small-batch"}))
 
 
 def attention_unfused(facts: Facts) -> Draft | None:

@@ -58,9 +58,18 @@ def _filled(facts: Facts, rule: str, meaning: str) -> Draft | None:
         title=f"{percent(memory.share)} of the GPU's memory is used: {meaning}",
         severity=severity,
         threshold=limit.text(limit.grade(memory.share) or severity), source=limit.origin,
-        evidence=_peak(memory), fix=fixes(rule, facts.framework),
+        evidence=(*_peak(memory), *(_busy(facts) if limit.low else ())),
+        fix=fixes(rule, facts.framework),
         yields_to=frozenset({"small-batch"}),
     )  # fmt: skip
+
+
+def _busy(facts: Facts) -> tuple[str, ...]:
+    """Return a sentence on a GPU that has work in any case."""
+    busy = 0.0 if facts.timeline is None else facts.share(facts.timeline.busy_ms)
+    if LIMITS["batch-gpu-busy"].grade(busy) is not None:
+        return ()
+    return (f"Unused memory itself costs no time: the GPU is busy {percent(busy)} of the time.",)
 
 
 def _peak(memory: MemoryReport) -> tuple[str, ...]:

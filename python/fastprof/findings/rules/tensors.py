@@ -15,8 +15,10 @@ from fastprof.findings.draft import (
     split_places,
     while_idle,
 )
-from fastprof.findings.measurements import Caller, Facts, located
-from fastprof.findings.operator_times import operator_ms
+from fastprof.findings.function_groups import H2D
+from fastprof.findings.measurements import Caller, Facts, Use, located
+from fastprof.findings.operator_times import copying_ms, operator_ms
+from fastprof.findings.remedies import pageable, transfer_fix
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, size
@@ -109,7 +111,7 @@ def _blocked(facts: Facts) -> Draft | None:
 
 
 def tensor_copies(facts: Facts) -> Draft | None:
-    """Own time of methods that copy or convert tensors.
+    """Own time of methods that copy or convert tensors, without copies between host and GPU.
 
     Without functions, the own time of the operators, which torch itself also calls: in autocast, in
     backward, in a convolution that needs another layout.
@@ -117,10 +119,16 @@ def tensor_copies(facts: Facts) -> Draft | None:
     need_sample(facts)
     use = facts.use("copies")
     if facts.has_functions:
-        ms = use.ms
+        moving = _moving(facts, use)
+        ms = use.ms - moving
         seen = (
             f".to(), .copy_() and similar: {plural(use.calls, 'call')} per {facts.per}, "
-            + span_text(ms, facts)
+            + span_text(use.ms, facts)
+            + (
+                f", {duration(moving)} of it between host and GPU, which is not counted here"
+                if moving
+                else ""
+            )
         )
     elif facts.report.operators is not None:
         ms = sum(operator_ms(facts, name, own=True) or 0.0 for name in _COPYING)
@@ -138,16 +146,25 @@ def tensor_copies(facts: Facts) -> Draft | None:
         evidence=(
             f"{seen}: mostly plain copies." if alone
             else f"{seen}: conversions of dtypes." if facts.cpu_only
+            else f"{seen}: conversions of dtypes, and copies within a device."
+            if facts.timeline is not None
             else f"{seen}: moves between devices or dtypes.",
             callers(facts, "copies"),
         ),
         fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
-              ".contiguous()."),) if alone else _ON_CPU if facts.cpu_only else (),
+              ".contiguous()."),) if alone else _ON_CPU if facts.cpu_only
+        else _ON_GPU if facts.timeline is not None and facts.framework == "torch" else (),
         group="copies", on_host=True,
     )  # fmt: skip
 
 
 _ON_CPU = ("Create batches in the dtype of the model, once, so that no step converts them.",)
+#: Without copies between host and GPU, which are not counted.
+_ON_GPU = (
+    ("One dtype throughout: torch.autocast(dtype=torch.bfloat16), batches in the dtype of the "
+    "model."),
+    "Create tensors where they are used (device=, dtype=); fewer .clone() and .contiguous().",
+)  # fmt: skip
 _COPYING = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
 #: Methods that keep the dtype and nearly always the device; without a GPU there is one more.
 _COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
@@ -179,12 +196,14 @@ def host_device_transfers(facts: Facts) -> Draft | None:
             title="Copies between host and GPU take {share} of the time",
             value=facts.share(ms),
             evidence=(
-                (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back in "
-                f"{plural(gpu.use.copies, 'copy')}, {span_text(ms, facts)}."),
+                (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back, "
+                f"{span_text(ms, facts)}."),
+                _FROM_PAGEABLE if pageable(facts) else "",
                 "" if alone == ms else f"No kernel runs during {span_text(alone, facts)} of it.",
                 _copying_sections(facts),
                 _copying_functions(facts),
             ),
+            fix=transfer_fix(facts),
             claims=BUSY,
         )  # fmt: skip
     need_functions(facts)
@@ -199,8 +218,25 @@ def host_device_transfers(facts: Facts) -> Draft | None:
             f"{span_text(use.ms, facts)}."),
             callers(facts, "transfers"),
         ),
+        fix=transfer_fix(facts),
         group="transfers",
     )  # fmt: skip
+
+
+_FROM_PAGEABLE = "Most are from pageable memory: the host waits for each of them."
+
+
+def _moving(facts: Facts, use: Use) -> float:
+    """Return the part of the time of ``use`` that copies between host and GPU take, in ms per span.
+
+    A recording of operators has the time of the calls that copy, which may wait for earlier work.
+    """
+    if facts.timeline is None:
+        return 0.0
+    called = copying_ms(facts)
+    ms = facts.copied * facts.span_ms if called is None else called
+    # fastprof opens this section around moves to the GPU.
+    return min(use.ms, max(ms, sum(use.places.get(name, 0.0) for name in H2D)))
 
 
 def _copying_sections(facts: Facts) -> str:
