@@ -65,6 +65,27 @@ def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_
     assert build_report(snapshot).steps.split == report.steps.split
 
 
+def test_with_external_correlation_waits_are_known_at_the_end(
+    fake_gpu: FakeGpu, tmp_path: Path
+) -> None:
+    """Also after torch.profiler, which keeps the subscriber slot."""
+    path = tmp_path / "run.fprof"
+    paths = f"{SOURCE}:{fake_gpu.directory}"
+    done = fake_gpu.run(
+        LOOP, str(path), PYTHONPATH=paths, CUDA_HOME="", FAKE_CUPTI_HOLDER="another profiler"
+    )
+    assert done.returncode == 0, done.stderr
+    snapshot = fastprof.load(path).snapshot
+    assert snapshot.gpu is not None
+    assert snapshot.gpu.tier == "external"
+    split = dict(snapshot.steps.split)
+    assert sum(split.values()) == snapshot.steps.sum_ns
+    assert 0 < split["gpu_wait"] < sum(row.blocked_ns for row in snapshot.gpu.host)
+    # Four measured steps wait for a kernel of 200 us; those of data count as data.
+    assert split["gpu_wait"] >= 4 * 100_000
+    assert not snapshot.steps.split_missing
+
+
 def test_waits_that_are_told_of_late_are_in_no_step(fake_gpu: FakeGpu) -> None:
     done = fake_gpu.run(LATE, PYTHONPATH=f"{SOURCE}:{fake_gpu.directory}:{HERE}")
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
-from fastprof.capture.split import make_split
+from fastprof.capture.split import late_gpu_wait, make_split
 from fastprof.capture.trace import trace_from_export
 from fastprof.errors import SnapshotError
 from fastprof.snapshot import (
@@ -121,10 +121,17 @@ def take_snapshot(
         steps=range(steps.skipped, steps.count),
     )
     gpu = gpu_snapshot(data.get("gpu"), known)
+    keys = _keys(data)
+    outliers = _checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes)
+    if gpu is not None and outliers is not None:
+        nodes = threads[outliers.thread].nodes
+        late_ns = late_gpu_wait(gpu, nodes, outliers.thread, keys, steps.sum_ns)
+        if late_ns is not None:
+            steps = _steps(data["steps"], late_ns)
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
-        keys=_keys(data),
+        keys=keys,
         threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
         steps=steps,
@@ -134,7 +141,7 @@ def take_snapshot(
         gpu=gpu,
         memory=_checked(MemorySnapshot, memory, "memory", known, more_notes),
         trace=_checked(TraceSnapshot, _trace(data, trace_names or {}), "trace", known, more_notes),
-        outliers=_checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes),
+        outliers=outliers,
         notes=(*notes, *more_notes),
         phases=_phases(data.get("phases", ())),
     )
@@ -296,7 +303,7 @@ def _section(row: Sequence[Any]) -> SectionStats:
     )
 
 
-def _steps(data: Mapping[str, Any] | None) -> Steps:
+def _steps(data: Mapping[str, Any] | None, gpu_wait_ns: int | None = None) -> Steps:
     if data is None:
         return Steps()
     fields = dict(data)
@@ -313,7 +320,7 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
     if series is None:
         return steps
     n = steps.measured
-    split = make_split(spent, n, steps.sum_ns)
+    split = make_split(spent, n, steps.sum_ns, gpu_wait_ns)
     has_gc = spent is not None and n > 0 and spent["gc_steps"] == n
     kinds = {name for name, _ns in split.rows}
     return replace(

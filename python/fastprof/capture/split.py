@@ -16,12 +16,22 @@ so ``rest`` is a lower bound.  The wait for a CPU is counted outside of covering
 also after the wait of a function has ended: hence the limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastprof.snapshot import Key, NodeTable
+from fastprof.snapshot.gpu import GpuSnapshot
+from fastprof.snapshot.run_phases import STEPS
+
 #: The order in which kinds get their time.  The best measured kind comes first.
 ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "other")
+
+#: Sections whose whole time is of one kind; the table in csrc/py/section_names.c has their kinds.
+_COVERING = frozenset({"data", "data_loading", "synchronization"})
+
+#: Pauses for other profilers up to this part of the steps leave their waits known.
+_PAUSED_MAY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +42,15 @@ class Split:
     missing: tuple[str, ...]
 
 
-def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Split:
+def make_split(
+    spent: Mapping[str, Any] | None, steps: int, sum_ns: int, gpu_wait_ns: int | None = None
+) -> Split:
     """Divide ``sum_ns`` of wall time.
 
     Args:
         spent: the field ``steps.spent`` of an export; None if there was no memory for it.
         sum_ns: their wall time.
+        gpu_wait_ns: waiting for the GPU as known at the end, see :func:`late_gpu_wait`.
     """
     if steps <= 0:
         return Split((), ())
@@ -45,6 +58,9 @@ def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Spli
         return Split((), ("all: there was no memory to record single steps",))
     kinds: dict[str, int] = {name: max(0, ns) for name, ns in spent["kinds"].items()}
     missing = _missing(spent, steps, kinds)
+    if "gpu_wait" in missing and gpu_wait_ns is not None:
+        kinds["gpu_wait"] = gpu_wait_ns
+        del missing["gpu_wait"]
     for name in missing:
         kinds.pop(name, None)
     if "other" not in missing:
@@ -60,6 +76,32 @@ def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Spli
             left -= granted
             rows.append((name, granted))
     return Split((("compute", left), *rows), tuple(f"{k}: {why}" for k, why in missing.items()))
+
+
+def late_gpu_wait(
+    gpu: GpuSnapshot, nodes: NodeTable, thread: int, keys: Sequence[Key], steps_ns: int
+) -> int | None:
+    """Return the ns that a thread waited for the GPU in measured steps; None: not known.
+
+    With external correlation CUPTI tells of a wait after its step.  So no step has it, but
+    the functions and sections have.  Waits in sections of one kind count for that kind.
+
+    Args:
+        nodes: the tree of the training thread.
+        thread: its number.
+        steps_ns: the wall time of the measured steps.
+    """
+    if gpu.tier != "external" or gpu.paused_ns > _PAUSED_MAY * steps_ns or not nodes.phase:
+        return None
+    covering = [key.kind == "section" and key.name in _COVERING for key in keys]
+    covered = [False] * len(nodes)
+    for i in range(1, len(nodes)):
+        covered[i] = covered[nodes.parent[i]] or covering[nodes.key[i]]
+    return sum(
+        row.blocked_ns
+        for row in gpu.host
+        if row.thread == thread and nodes.phase[row.node] == STEPS and not covered[row.node]
+    )
 
 
 def _rest(spent: Mapping[str, Any], kinds: Mapping[str, int], sum_ns: int) -> int:
