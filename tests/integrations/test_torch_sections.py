@@ -1026,6 +1026,24 @@ def test_the_copies_of_a_tensor_are_wrapped_only_when_cuda_is_in_use() -> None:
     assert (report.section("h2d").count, report.section("h2d").errors) == (2, 2)
 
 
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
+def test_what_is_on_the_gpu_is_converted_without_a_hook() -> None:
+    """Clipping gradients calls ``to`` for each parameter."""
+    x = torch.ones(2).as_subclass(OnGpu)
+    with attach() as loop:
+        loop._hooks._install_copies()
+        own = loop._hooks._own
+        before = own.ns
+        for _ in range(100):
+            x.to(torch.float64)
+        assert own.ns == before
+        torch.ones(2).to(torch.float64)
+        assert own.ns > before
+
+
 class Tagged(torch.Tensor):
     seen: list[object] = []
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.own_time import clock
-from fastprof.session.patching.wrapping import After, Before, wrap
+from fastprof.session.patching.wrapping import After, Args, Before, wrap
 
 Fail = Callable[[str, BaseException], None]
 
@@ -59,13 +59,24 @@ class Guarded:
     # Code that runs in every step repeats _part() to save the call.
 
     def _replace(
-        self, part: str, owner: Any, name: str, before: Before | None, after: After
+        self,
+        part: str,
+        owner: Any,
+        name: str,
+        before: Before | None,
+        after: After,
+        skip: Callable[[Args], bool] | None = None,
     ) -> None:
         """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
-        self._put(owner, name, self._around(part, getattr(owner, name), before, after))
+        self._put(owner, name, self._around(part, getattr(owner, name), before, after, skip))
 
     def _around(
-        self, part: str, original: Callable[..., Any], before: Before | None, after: After
+        self,
+        part: str,
+        original: Callable[..., Any],
+        before: Before | None,
+        after: After,
+        skip: Callable[[Args], bool] | None = None,
     ) -> Callable[..., Any]:
         """Return ``original`` between ``before`` and ``after``."""
         off, switch_off, own = self._off, self._switch_off, self._own
@@ -88,7 +99,7 @@ class Guarded:
                     switch_off(part, error)
                 own.took(began, ns, apart_ns)
 
-        return wrap(original, before and guarded_before, guarded_after)
+        return wrap(original, before and guarded_before, guarded_after, skip)
 
     def _put(self, owner: Any, name: str, new: Any) -> None:
         inherited, original = name not in vars(owner), getattr(owner, name)

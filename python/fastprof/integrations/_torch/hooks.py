@@ -413,8 +413,9 @@ class Hooks(Guarded):
 
     def _install_copies(self) -> None:
         tensor = self._torch.Tensor
-        self._replace("copies", tensor, "cuda", *self._aside(H2D, _is_outside))
-        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu))
+        # Clipping gradients alone calls to() for each parameter, on the GPU.
+        self._replace("copies", tensor, "cuda", *self._aside(H2D), _is_on_gpu)
+        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu), _is_on_gpu)
 
     def _aside(
         self, section: Any, wanted: Callable[[Any, Any], bool] | None = None, phase: str = ""
@@ -470,13 +471,14 @@ def _is_saved(names: dict[str, Any]) -> bool:
     return frame is not None and frame.f_code.co_name in ("save", "save_file")
 
 
-def _is_outside(args: Any, kwargs: Any) -> bool:
-    return not args[0].is_cuda
+def _is_on_gpu(args: Any) -> bool:
+    try:
+        return args[0].is_cuda is True
+    except Exception:  # a call without a tensor, or a class of tensors that refuses
+        return False
 
 
 def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
-    if args[0].is_cuda:
-        return False
     target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
     target = getattr(target, "device", target)  # of to(other)
     return isinstance(target, int) or str(target).startswith("cuda")

@@ -20,9 +20,15 @@ After = Callable[[Args, Kwargs, Any], None]
 FAILED = object()
 
 
-def wrap(original: Callable[..., Any], before: Before | None, after: After) -> Callable[..., Any]:
+def wrap(
+    original: Callable[..., Any],
+    before: Before | None,
+    after: After,
+    skip: Callable[[Args], bool] | None = None,
+) -> Callable[..., Any]:
     """Return a function that behaves like ``original``, between ``before`` and ``after``.
 
+    ``skip``: calls neither for arguments for which it returns True; must not raise.
     Exceptions of these two are suppressed: refusing an invalid call is the task of ``original``.
     For a method that is written in C the result is equal to ``original``, see :class:`_Method`.
     """
@@ -30,6 +36,8 @@ def wrap(original: Callable[..., Any], before: Before | None, after: After) -> C
     # Guarded here instead of in a separate function: this runs at every backward.
     @functools.wraps(original)
     def call_through(*args: Any, **kwargs: Any) -> Any:
+        if skip is not None and skip(args):
+            return original(*args, **kwargs)
         result: Any = FAILED
         if before is not None:
             try:  # noqa: SIM105
