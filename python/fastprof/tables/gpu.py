@@ -41,7 +41,7 @@ def has_gpu(report: Report) -> bool:
 
 def gpu_lines(report: Report) -> list[str]:
     """Return the lines at the top: GPU load and memory, or the reason why they are unknown."""
-    lines = [] if report.gpu is None else [_gpu_line(report.gpu)]
+    lines = [] if report.gpu is None else [_gpu_line(report.gpu), *_unseen_lines(report.gpu)]
     if report.memory is not None:
         lines.append(f"GPU memory: {memory_text(report.memory, ' reserved at the peak')}")
     return lines
@@ -65,6 +65,20 @@ def _gpu_line(gpu: GpuReport) -> str:
     busy = with_percent(gpu.utilization)
     span = "measured steps" if any(device.steps for device in gpu.devices) else "recording"
     return f"GPU: {names}; busy {busy} of the {span}"
+
+
+def _unseen_lines(gpu: GpuReport) -> list[str]:
+    share = None if gpu.totals is None else gpu.totals.unseen_share
+    if share is None:
+        return []
+    others = ", ".join(dict.fromkeys(ascii_name(p.why, 100) for p in gpu.pauses if p.why))
+    others = others or ("another profiler" if gpu.tier == "external" else "")
+    beside = f"; CUPTI was also used by {others}" if others else ""
+    line = (
+        f"GPU: no launch was seen for {with_percent(share)} of the GPU's time, so sections and "
+        f"functions have no GPU time{beside}"
+    )
+    return [line]
 
 
 def gpu_tables(report: Report) -> list[Table]:
@@ -174,7 +188,7 @@ def _totals(gpu: GpuReport) -> Table:
         ("(unattributed)", totals.unattributed_ns),
         ("all", totals.gpu_ns),
     )
-    rows = tuple((name, _ms(ns), _share(ns, totals.gpu_ns)) for name, ns in parts)
+    rows = tuple((name, _ms(ns), _share(ns, totals.gpu_ns)) for name, ns in parts if ns)
     return Table("Where GPU work was launched", ("launched", "gpu ms", "share %"), rows)
 
 

@@ -199,7 +199,7 @@ def sections_table(report: Report) -> Table:
         ("p95 ms", lambda r: number(r.p95_ms)),
         ("p99 ms", lambda r: number(r.p99_ms)),
         ("max ms", lambda r: number(r.max_ms)),
-        *(_GPU_COLUMNS if has_gpu(report) else ()),
+        *(_GPU_COLUMNS if any(r.gpu for r in report.sections) else ()),
         ("errors", lambda r: str(r.errors)),
     ]
     spare = ("errors",) if not any(r.errors for r in report.sections) else ()
