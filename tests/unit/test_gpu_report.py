@@ -453,7 +453,8 @@ def test_s1_13_a_report_without_small_kernels_does_not_mention_them():
 def test_s1_14_classes_add_up_to_all_kernels(report):
     rows = {r.name: (r.count, r.total_ns // MS) for r in report.gpu.classes}
     assert rows == {
-        "gemm": (2600, 600), "communication": (10, 50), "attention": (20, 40), "other": (612, 42),
+        "gemm": (2600, 600), "communication": (10, 50), "attention": (20, 40),
+        "elementwise": (607, 37), "other": (5, 5),
     }  # fmt: skip
     assert sum(r.share for r in report.gpu.classes) == pytest.approx(1)
 

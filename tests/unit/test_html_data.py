@@ -21,12 +21,12 @@ from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
 from fastprof.render.html.functions import function_columns
 from fastprof.render.html.limits import LIMITS, PageLimits
-from fastprof.render.html.markup import prose, safe_json
+from fastprof.render.html.markup import prose, safe_json, table
 from fastprof.render.html.run_phases import PhaseView
 from fastprof.render.html.sources import Sources
 from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.render.html.strings import Strings
-from fastprof.render.html.tables import limited
+from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
@@ -405,6 +405,18 @@ def test_the_other_phases_have_the_times_of_their_own_reports(slower, with_gpu):
     graphs = {g["phase"]: g for g in page_data(made)["flame"]["graphs"] if g["kind"] == "time"}
     total = made.in_phase("validation").threads[0].total_ms
     assert graph_total(graphs[1]) == round(total * MS)
+
+
+def test_a_kernel_of_the_page_has_its_full_name_below_the_short_one():
+    full = "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)"
+    kernels = (kernel(full, 2 * MS), kernel("nvjet_sm90", MS))
+    run = tree(Node(py("f")), gpu=gpu(activity(0, 2 * MS), activity(1, MS), kernels=kernels))
+    (made,) = kernel_tables(report_of(run))
+    page = str(table(made))
+    details = "<details><summary>elementwise add&lt;float&gt;</summary>void at::native::vectorized"
+    assert details in page
+    assert page.count("<details>") == 1
+    assert '<th scope="row" class="text" title="nvjet_sm90">nvjet_sm90</th>' in page
 
 
 def in_validation(snapshot):

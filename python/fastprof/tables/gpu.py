@@ -1,9 +1,10 @@
 """The tables and lines about the GPU and its memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, ends_cut
 from fastprof.report.figures import plural
+from fastprof.report.kernel_labels import short_kernels
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
     GpuDeviceRow,
@@ -14,6 +15,7 @@ from fastprof.report.model_gpu import (
     MemorySectionRow,
 )
 from fastprof.tables.cells import (
+    NAME_WIDTH,
     Table,
     number,
     percent,
@@ -192,6 +194,13 @@ def _totals(gpu: GpuReport) -> Table:
     return Table("Where GPU work was launched", ("launched", "gpu ms", "share %"), rows)
 
 
+def kernel_cells(names: Iterable[str]) -> Mapping[str, str]:
+    """Return short names of kernels, which differ if the full ones do."""
+    labels = short_kernels(names)
+    cut = ends_cut([ascii_name(label, 1000) for label in labels.values()], NAME_WIDTH)
+    return dict(zip(labels, cut, strict=True))
+
+
 def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS) -> Table:
     shown = rows[:limit]
     title = f"GPU kernels, most time first ({len(shown)} of {len(rows)}"
@@ -204,9 +213,10 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
         "kernel", "device", "count", "total ms", "share %", "mean us", "blocks/SM",
         "est. occupancy %", "tensor cores (by name)", "kind", "grid", "block", "registers",
     )  # fmt: skip
+    names = kernel_cells(r.name for r in rows)
     cells = tuple(
         (
-            short(r.name), "" if r.device is None else str(r.device), str(r.count),
+            names[r.name], "" if r.device is None else str(r.device), str(r.count),
             number(r.total_ms), percent(r.share), number(r.mean_us), _blocks(r),
             percent(r.occupancy), _YES_NO[r.tensor_cores], r.kind,
             _size(r.grid) + ("*" if r.grid_varied else ""), _size(r.block),
@@ -218,8 +228,9 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
     one = ("device",) if len({r.device for r in shown}) < 2 else ()
     return Table(
         title + ")", headers, cells,
-        spare=("registers", "block", "grid", "kind", *one, "tensor cores (by name)"),
-        last=("blocks/SM",),
+        spare=("registers", "block", "grid", "kind", *one, "tensor cores (by name)",
+               "est. occupancy %"),
+        last=("blocks/SM",), ends=frozenset({0}), full=tuple(r.name for r in shown),
     )  # fmt: skip
 
 

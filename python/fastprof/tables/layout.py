@@ -1,8 +1,8 @@
 """Lines no wider than the terminal: prose wraps at words, tables drop columns.
 
 A table that is too wide first loses its spare columns.  Then text cells wrap at words, and long
-names lose their middle.  If it is still too wide, it loses its last columns, or is split into
-several parts, one below the other, each with the columns that name the row.
+names lose their middle or their ends.  If it is still too wide, it loses its last columns, or is
+split into several parts, one below the other, each with the columns that name the row.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from fastprof.names import elided
+from fastprof.names import elided, ends_cut
 from fastprof.tables.cells import Table
 
 #: Width of a text that goes to a file or pipe.
@@ -140,11 +140,12 @@ def _columns(table: Table, kept: Sequence[int]) -> Table:
         rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
         left=frozenset(new for new, old in enumerate(kept) if old in table.left),
         whole=frozenset(new for new, old in enumerate(kept) if old in table.whole),
+        ends=frozenset(new for new, old in enumerate(kept) if old in table.ends),
     )
 
 
 def _is_words(table: Table, i: int) -> bool:
-    return i in table.left - table.whole and any(" " in row[i] for row in table.rows)
+    return i in table.left - table.whole - table.ends and any(" " in row[i] for row in table.rows)
 
 
 def _squeezed(table: Table, width: int) -> list[int]:
@@ -183,11 +184,13 @@ def _narrowed(table: Table, width: int) -> Table:
         if not wide:
             break
         widths[max(wide, key=lambda i: (widths[i], -i))] -= 1
-    rows = tuple(
-        tuple(elided(cell, widths[i]) if i in names else cell for i, cell in enumerate(row))
-        for row in table.rows
-    )
-    return replace(table, rows=rows)
+    columns: list[Sequence[str]] = list(zip(*table.rows, strict=True))
+    for i in names if columns else ():
+        cells, width = columns[i], widths[i]
+        columns[i] = (
+            ends_cut(cells, width) if i in table.ends else [elided(cell, width) for cell in cells]
+        )
+    return replace(table, rows=tuple(zip(*columns, strict=True)))
 
 
 def _parts(table: Table, width: int) -> list[Table]:
