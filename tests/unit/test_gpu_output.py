@@ -20,7 +20,21 @@ from fastprof.tables.layout import table_lines
 from fastprof.tables.report import all_tables
 from hypothesis import given
 from unit.gpu_runs import ADD, FLASH, GEMM, SGEMM, gpu_training_run
-from unit.snapshots import MS, Builder, Node, activity, gpu, kernel, memory, py, replaced, tree
+from unit.snapshots import (
+    MS,
+    Builder,
+    Node,
+    activity,
+    gpu,
+    h200,
+    health,
+    kernel,
+    memory,
+    py,
+    replaced,
+    timeline,
+    tree,
+)
 from unit.test_gpu_report import made_run, random_runs
 from unit.test_report import GOLDEN
 
@@ -131,6 +145,16 @@ def test_rows_of_a_kernel_on_two_devices_are_told_apart_in_a_narrow_terminal(rep
     rows = [replace(report.kernels[0], device=i) for i in range(devices)]
     head = table_lines(tables_gpu.kernels(rows, report.gpu), 80)[0]
     assert ("device" in head.split()) == (devices == 2), head
+
+
+def test_columns_of_devices_that_say_nothing_are_left_out():
+    sampled = health((60,) * 20, (1980,) * 20, (350_000,) * 20, judged=20)
+    device = h200(whole=timeline(5 * MS, (-1, MS)), health=sampled)
+    report = build_report(tree(Node(py("f")), gpu=gpu(devices=(device,))))
+    devices, clocks = tables_gpu.gpu_tables(report)[:2]
+    assert "hidden %" not in devices.headers  # nothing was communicated
+    assert "communicating %" in devices.headers
+    assert clocks.headers[-1] == "throttled %"  # by nothing
 
 
 def test_every_header_of_a_gpu_figure_has_its_unit(report):

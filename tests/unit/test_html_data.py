@@ -33,6 +33,7 @@ from fastprof.report.model import Report
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table, number
+from fastprof.tables.report import calls
 from fastprof.tables.steps import kind_name
 from hypothesis import given
 from hypothesis import strategies as st
@@ -468,6 +469,12 @@ def test_fastprof_in_fastprof_is_one_context():
     names = [report.functions[-1 - frame].name for frame in graph["frame"][1:]]
     assert names == ["(fastprof)", "work"]
     assert (graph["weight"], graph["calls"]) == ([0, 4 * MS, 3 * MS], [0, 1, 1])
+    # Its calls of itself are no recursion: they are those of many functions.
+    (row,) = [row for row in report.functions if row.name == "(fastprof)"]
+    assert (row.calls, row.primitive_calls, calls(row)) == (7, 1, "1")
+    columns = function_columns(report.functions, Strings())
+    assert (dict(zip([r.name for r in report.functions], columns["calls"], strict=True)),
+            columns["recursive"]) == ({"(fastprof)": 1, "work": 1}, [])  # fmt: skip
 
 
 def test_functions_of_the_program_are_distinguished_from_those_of_libraries():

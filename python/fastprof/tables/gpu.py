@@ -25,6 +25,7 @@ from fastprof.tables.cells import (
     torch_size,
     with_percent,
 )
+from fastprof.tables.layout import without_unknown
 
 #: Default number of rows of the kernel table and of the waiting lines.
 KERNEL_ROWS = 20
@@ -135,9 +136,12 @@ def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
         rows.append(row(device, "whole recording", device.whole))
         if device.steps is not None:
             rows.append(row(device, plural(device.step_count, "step"), device.steps))
-    return Table(
-        "GPU devices", headers, tuple(rows), left=frozenset({0, 1}),
-        spare=("wall ms", "copying %"),
+    # Without communication nothing can hide it.
+    return without_unknown(
+        Table(
+            "GPU devices", headers, tuple(rows), left=frozenset({0, 1}),
+            spare=("wall ms", "copying %"),
+        )
     )  # fmt: skip
 
 
@@ -159,9 +163,11 @@ def _health(devices: Sequence[GpuDeviceRow]) -> Table:
                 number(row.power_max_w, 0), percent(row.throttled), by,
             ))  # fmt: skip
     title = "GPU temperature, clocks and power (sampled about once a second)"
-    return Table(
-        title, headers, tuple(rows), left=frozenset({0, 10}),
-        spare=("samples", "least MHz", "most MHz", "mean C", "power W"),
+    return without_unknown(
+        Table(
+            title, headers, tuple(rows), left=frozenset({0, 10}),
+            spare=("samples", "least MHz", "most MHz", "mean C", "power W"),
+        )
     )  # fmt: skip
 
 
@@ -263,7 +269,10 @@ def _copies(gpu: GpuReport) -> Table:
         ("memset", use.memset_bytes),
     )
     rows = tuple((name, size(count)) for name, count in parts if count)
-    title = f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms host and device"
+    title = (
+        f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms between host and "
+        "device"
+    )
     return Table(title, ("direction", "size"), rows)
 
 

@@ -16,6 +16,7 @@ from fastprof.report.rows import (
     SectionRow,
     StepTable,
     ThreadTable,
+    call_counts,
     key_of,
 )
 from fastprof.report.targets import STEP_TARGETS, target_text
@@ -259,8 +260,8 @@ def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
 
 def calls(row: FunctionRow) -> str:
     """Return the calls of a function, as ``total/primitive`` if it was recursive."""
-    recursive = row.primitive_calls != row.calls
-    return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
+    total, primitive = call_counts(row)
+    return str(total) if total == primitive else f"{total}/{primitive}"
 
 
 def threads_table(report: Report) -> Table:
