@@ -575,7 +575,7 @@ def test_f49_notes_name_pauses_and_workarounds():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes
-    assert any("3.00 ms: torch. No figure" in note for note in notes)
+    assert any("3.00 ms, while torch had its records. No figure" in note for note in notes)
     assert any("5.00 ms in total" in note for note in notes)
     layer = gpu(paused_ns=3 * MS, pauses=(("", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes

@@ -30,6 +30,7 @@ from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table, number
@@ -418,6 +419,19 @@ def test_a_kernel_of_the_page_has_its_full_name_below_the_short_one():
     assert details in page
     assert page.count("<details>") == 1
     assert '<th scope="row" class="text" title="nvjet_sm90">nvjet_sm90</th>' in page
+
+
+def test_kernels_of_the_flame_graph_have_short_names():
+    full = "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)"
+    run = tree(Node(py("f")), gpu=gpu(activity(0, MS, (0, 1)), kernels=(kernel(full, MS),)))
+    data = page_data(report_of(run))
+    assert "elementwise add<float>" in names_in(data, data["flame"]["frames"]["name"])
+
+
+def test_a_page_whose_sections_have_no_gpu_time_says_so():
+    unseen = activity(-8, 5 * MS, how=HOW_UNKNOWN)
+    chapter = chapters_of(report_of(tree(Node(py("f")), gpu=gpu(unseen))))["gpu"]
+    assert "<p>GPU: no launch was seen for 100 % of the GPU&#x27;s time" in chapter
 
 
 def in_validation(snapshot):

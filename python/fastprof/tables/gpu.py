@@ -44,7 +44,7 @@ def has_gpu(report: Report) -> bool:
 
 def gpu_lines(report: Report) -> list[str]:
     """Return the lines at the top: GPU load and memory, or the reason why they are unknown."""
-    lines = [] if report.gpu is None else [_gpu_line(report.gpu), *_unseen_lines(report.gpu)]
+    lines = [] if report.gpu is None else [_gpu_line(report.gpu), *unseen_lines(report.gpu)]
     if report.memory is not None:
         lines.append(f"GPU memory: {memory_text(report.memory, ' reserved at the peak')}")
     return lines
@@ -70,7 +70,8 @@ def _gpu_line(gpu: GpuReport) -> str:
     return f"GPU: {names}; busy {busy} of the {span}"
 
 
-def _unseen_lines(gpu: GpuReport) -> list[str]:
+def unseen_lines(gpu: GpuReport) -> list[str]:
+    """Return the line that says why sections have no GPU time; empty if they have."""
     share = None if gpu.totals is None else gpu.totals.unseen_share
     if share is None:
         return []
