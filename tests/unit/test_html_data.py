@@ -34,7 +34,7 @@ from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table, number
-from fastprof.tables.report import calls
+from fastprof.tables.report import calls, place
 from fastprof.tables.steps import kind_name
 from hypothesis import given
 from hypothesis import strategies as st
@@ -485,7 +485,7 @@ def test_fastprof_in_fastprof_is_one_context():
     assert (graph["weight"], graph["calls"]) == ([0, 4 * MS, 3 * MS], [0, 1, 1])
     # Its calls of itself are no recursion: they are those of many functions.
     (row,) = [row for row in report.functions if row.name == "(fastprof)"]
-    assert (row.calls, row.primitive_calls, calls(row)) == (7, 1, "1")
+    assert (row.calls, row.primitive_calls, calls(row), place(row)) == (7, 1, "1", "")
     columns = function_columns(report.functions, Strings())
     assert (dict(zip([r.name for r in report.functions], columns["calls"], strict=True)),
             columns["recursive"]) == ({"(fastprof)": 1, "work": 1}, [])  # fmt: skip

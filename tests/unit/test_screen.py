@@ -257,6 +257,18 @@ def test_a_part_of_a_table_has_no_row_without_anything_in_it() -> None:
     assert sum(line.startswith("loading") for line in lines) == 2
 
 
+@pytest.mark.parametrize("width", range(73, 90, 3))
+def test_names_use_the_room_of_a_table_in_two_parts(width: int) -> None:
+    names = ("aten::native_layer_norm_backward", "aten::_log_softmax_backward_data")
+    headers = ("operator", *(f"figure {i} ms" for i in range(6)))
+    table = Table("", headers, tuple((name, *["1000.25"] * 6) for name in names))
+    lines = table_lines(table, width)
+    assert max(map(len, lines)) <= width
+    assert sum(line.startswith("operator") for line in lines) == 2
+    for name in names:
+        assert sum(line.startswith(f"{name}  ") for line in lines) == 2
+
+
 @pytest.mark.parametrize("width", range(40, 110, 7))
 def test_a_table_is_never_wider_and_keeps_every_figure(width: int) -> None:
     figures = Table(

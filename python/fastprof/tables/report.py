@@ -43,6 +43,8 @@ def place(row: FunctionRow) -> str:
     """Return the place of a function: the last two parts of its path, and its line."""
     if row.kind == "section":
         return "(section)"
+    if row.qualname == OWN_COST:
+        return ""
     if not row.line:
         return "(C)" if row.file in ("", "~") else short(row.file)
     parts = row.file.replace("\\", "/").split("/")
