@@ -192,7 +192,7 @@ def test_a_helper_thread_that_waits_for_a_process_is_not_the_program() -> None:
 
 
 def test_a_section_that_rounds_to_nothing_is_no_row_on_the_screen() -> None:
-    made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3})
+    made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3, "metrics": 0.3})
     assert "data_startup" not in build_report(made).to_text()
     assert "data_startup" in build_report(made).to_text(full=True)
 
@@ -370,6 +370,8 @@ def test_the_rows_of_a_step_add_up_though_small_ones_share_one() -> None:
     assert sum(float(row[1]) for row in table.rows) == pytest.approx(100, abs=0.1)
     tiny = steps_brief(build_report(run({**HEALTHY, "scheduler": 0.01})), 20)
     assert not any("other" in row[0] for row in tiny.rows)
+    one = steps_brief(build_report(run({**HEALTHY, "h2d": 0.4})), 20)
+    assert one.rows[-1] == ("h2d (to the GPU)", "0.400", "0.40")  # as short as "1 other"
 
 
 def test_the_verdict_is_repeated_only_if_it_is_a_finding() -> None:

@@ -142,10 +142,15 @@ def steps_table(report: Report) -> Table:
     )
 
 
+#: fastprof's own sections whose names say little to a first reader.
+_IN_WORDS = {"h2d": "h2d (to the GPU)"}
+
+
 def steps_brief(report: Report, limit: int) -> Table:
     """Return the sections of a step in few columns; without steps, the run's sections.
 
-    Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up.
+    Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up;
+    one alone has its name.
     """
     steps = report.steps
     if steps.wall_ns is not None:
@@ -156,12 +161,15 @@ def steps_brief(report: Report, limit: int) -> Table:
         parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
     some = [part for part in parts if part[2] >= _NOTHING] or parts
     largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
-    rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
+    rows = [part for part in some if part in largest]
     others = [part for part in parts if part not in largest]
     ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
     if share >= _UNSEEN:
-        rows.append((f"{plural(len(others), 'other')}", number(ms), percent(share)))
-    return Table("", headers, tuple(rows))
+        rows.append(others[0] if len(others) == 1 else (plural(len(others), "other"), ms, share))
+    cells = [
+        (_IN_WORDS.get(name, short(name)), number(ms), percent(share)) for name, ms, share in rows
+    ]
+    return Table("", headers, tuple(cells))
 
 
 def _outliers(report: Report) -> Table:
