@@ -86,11 +86,10 @@ def short_kernels(names: Iterable[str]) -> Mapping[str, str]:
             made |= {name: short_kernel(name, whole_function=True) for name in alike}
     taken: set[str] = set()
     for label, alike in _by_label(made).items():
-        for name in alike:
-            number, mine = 1, label
-            while mine in taken:
-                number += 1
-                mine = f"{label} #{number}"
+        for number, name in enumerate(alike, 1):
+            mine = label if number == 1 else f"{label} #{number}"
+            while mine in taken:  # another kernel has this very name
+                mine += "'"
             taken.add(mine)
             made[name] = mine
     return made
