@@ -5,6 +5,7 @@ Raw names stay in memory; every exporter passes them through one of these functi
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 #: Longest name in an export; a longer one is cut and marked with a short hash.
 MAX_NAME = 4096
@@ -55,6 +56,24 @@ def elided(text: str, limit: int) -> str:
             cut_at = head.rfind(".", len(head) // 2)
             return f"{head if cut_at < 0 else head[:cut_at]}...{text[len(text) - tail :]}"
     return f"{text[: room - tail]}...{text[len(text) - tail :]}"
+
+
+def ends_cut(texts: Sequence[str], limit: int) -> list[str]:
+    """Return printable texts without their ends, if these are longer than ``limit``.
+
+    For names that begin with what they are.  Two that would look alike have a number.
+    """
+    alike: dict[str, dict[str, int]] = {}
+    made = []
+    for text in texts:
+        shown = text if len(text) <= limit else f"{text[: max(0, limit - 3)]}..."
+        numbers = alike.setdefault(shown, {})
+        number = numbers.setdefault(text, len(numbers) + 1)
+        if number > 1:
+            mark = f"...#{number}"
+            shown = text[: max(0, limit - len(mark))] + mark
+        made.append(shown)
+    return made
 
 
 def ascii_name(text: str, limit: int = MAX_NAME) -> str:

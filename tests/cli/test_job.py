@@ -221,3 +221,10 @@ def test_files_of_other_ranks_are_counted():
         "prof_000_x", "rank0_a", "train.txt", "3 files of other ranks",
     ]  # fmt: skip
     assert job.others_counted(names[:1]) == ["prof_000_x"]
+
+
+def test_files_of_windows_are_counted():
+    names = ["prof_000_a", "prof_000_b", "prof_001_a", "train.txt"]
+    assert job.others_counted(names) == [
+        "train.txt", "2 files of operator windows (prof_*)", "1 file of other ranks",
+    ]  # fmt: skip

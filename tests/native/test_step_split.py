@@ -272,7 +272,7 @@ def test_functions_in_some_steps_only_are_not_enough(backend):
         run.step()
         run.step()
     missing = dict(s.split(": ", 1) for s in run.snapshot().steps.split_missing)
-    assert missing["lock"] == "functions were recorded in 2 of 5 steps"
+    assert missing["lock"] == "functions were recorded in only 2 of 5 steps"
 
 
 def test_warm_up_is_in_no_kind(backend):

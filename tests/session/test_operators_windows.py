@@ -79,6 +79,45 @@ def test_s0_15_exactly_the_scheduled_steps_are_recorded(tmp_path: Path) -> None:
     assert next(row.calls for row in operators.rows if row.name == "aten::mm") == 6
 
 
+def warn_at_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make torch warn as 2.10 and 2.11 do: as soon as a profile is prepared, if only once."""
+    kind = torch.profiler.profiler._KinetoProfile
+    prepare = kind.prepare_trace
+
+    def prepare_trace(self: Any) -> None:
+        prepare(self)
+        if not self.acc_events:
+            warnings.warn("Profiler clears events at the end of each cycle", stacklevel=2)
+
+    monkeypatch.setattr(kind, "prepare_trace", prepare_trace)
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_torch_s_warning_of_cycles_is_the_program_s_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warmup: int
+) -> None:
+    warn_at_every_start(monkeypatch)
+    made: list[Any] = []
+    stop = torch.autograd.profiler.profile.__exit__
+
+    def noted(self: Any, *args: Any) -> Any:
+        stop(self, *args)
+        made.append(self._function_events)
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "__exit__", noted)
+    schedule = fastprof.Schedule(skip_first=1, warmup=warmup, active=1, repeat=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        prof = run(cpu(tmp_path, schedule=schedule), 8)
+    assert [str(w.message) for w in told if "each cycle" in str(w.message)] == []
+    operators = prof.report().operators
+    assert operators is not None
+    assert len(operators.windows) == 2
+    assert made == [None, None]  # no event became an object when the window ended
+    with pytest.warns(UserWarning, match="each cycle"), torch.profiler.profile():
+        multiply()
+
+
 def test_s2_05_every_cycle_is_kept(tmp_path: Path) -> None:
     options = OperatorProfile.from_profile_kwargs(
         {

@@ -13,14 +13,28 @@ from fastprof.render import formats, terminal
 from fastprof.report import build_report
 from fastprof.report.figures import torch_size
 from fastprof.report.model_gpu import MemorySectionRow
-from fastprof.snapshot.gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
+from fastprof.snapshot.gpu import COPY_H2D, HOW_INHERITED, HOW_UNKNOWN, GpuSnapshot
 from fastprof.tables import gpu as tables_gpu
 from fastprof.tables.gpu import memory_by_section
 from fastprof.tables.layout import table_lines
 from fastprof.tables.report import all_tables
 from hypothesis import given
 from unit.gpu_runs import ADD, FLASH, GEMM, SGEMM, gpu_training_run
-from unit.snapshots import MS, Builder, Node, activity, gpu, kernel, memory, py, replaced, tree
+from unit.snapshots import (
+    MS,
+    Builder,
+    Node,
+    activity,
+    gpu,
+    h200,
+    health,
+    kernel,
+    memory,
+    py,
+    replaced,
+    timeline,
+    tree,
+)
 from unit.test_gpu_report import made_run, random_runs
 from unit.test_report import GOLDEN
 
@@ -61,6 +75,59 @@ def test_s1_01_gpu_tables_and_columns_are_there_only_with_a_gpu(report):
         assert any("GPU" in title for title in titles(found)) == with_gpu
 
 
+def mostly_unseen(**fields):
+    """Return the run after fastprof lost sight of launches: 90 % of the GPU's time has none."""
+    snapshot = gpu_training_run()
+    seen = [row for row in snapshot.gpu.activity if row.how != HOW_UNKNOWN]
+    rows = (*seen, activity(-8, 9 * sum(row.sum_ns for row in seen), how=HOW_UNKNOWN))
+    layer = {"activity": rows, "sum_ns": sum(row.sum_ns for row in rows), **fields}
+    return replaced(snapshot, gpu=replaced(snapshot.gpu, **layer))
+
+
+@pytest.mark.parametrize(
+    ("fields", "beside"),
+    [
+        ({}, ""),
+        ({"tier": "external"}, "; CUPTI was also used by another profiler"),
+        (
+            {"tier": "external", "pauses": (("torch.profiler", MS),), "paused_ns": MS},
+            "; CUPTI was also used by torch.profiler",
+        ),
+    ],
+)
+def test_gpu_time_without_launches_is_said_and_no_row_has_a_share_of_it(fields, beside):
+    report = build_report(mostly_unseen(**fields))
+    line = (
+        "GPU: no launch was seen for 90.0 % of the GPU's time, so sections and functions have no "
+        f"GPU time{beside}"
+    )
+    for full in (False, True):
+        assert line in " ".join(report.to_text(full=full).split())
+    assert {row.gpu for row in (*report.sections, *report.functions)} == {None}
+    for table in all_tables(report):
+        if table.title.startswith(("Sections", "Functions")):
+            assert not {"gpu ms", "kernels", "blocked ms"} & {*table.headers}
+    assert report.gpu.totals.sections_ns == 753 * MS  # what was seen stays in the totals
+    (launched,) = [t for t in all_tables(report) if t.title == "Where GPU work was launched"]
+    assert "(unattributed)" in dict(zip(*list(zip(*launched.rows, strict=True))[:2], strict=True))
+
+
+def test_parts_of_the_gpu_s_time_that_are_zero_have_no_row():
+    run = tree(Node(py("f")), gpu=gpu(activity(-8, 5 * MS, how=HOW_UNKNOWN)))
+    (launched,) = [
+        t for t in all_tables(build_report(run)) if t.title == "Where GPU work was launched"
+    ]
+    assert [row[0] for row in launched.rows] == ["(unattributed)", "all"]
+
+
+def test_half_of_the_gpu_s_time_with_launches_is_enough():
+    half = (activity(-1, MS, (0, 1)), activity(-1, MS, how=HOW_UNKNOWN))
+    report = build_report(tree(Node(py("f")), gpu=gpu(*half)))
+    assert report.functions[0].gpu_ms == 1
+    assert "no launch was seen" not in report.to_text()
+    assert build_report(tree(Node(py("f")), gpu=gpu())).functions[0].gpu_ms == 0
+
+
 def test_s1_12_the_kernel_table_has_every_column(report):
     table = tables_gpu.kernels(report.kernels, report.gpu, 2)
     assert table.title.startswith("GPU kernels, most time first (2 of 6; 80.3 % ran below 100 us")
@@ -78,6 +145,16 @@ def test_rows_of_a_kernel_on_two_devices_are_told_apart_in_a_narrow_terminal(rep
     rows = [replace(report.kernels[0], device=i) for i in range(devices)]
     head = table_lines(tables_gpu.kernels(rows, report.gpu), 80)[0]
     assert ("device" in head.split()) == (devices == 2), head
+
+
+def test_columns_of_devices_that_say_nothing_are_left_out():
+    sampled = health((60,) * 20, (1980,) * 20, (350_000,) * 20, judged=20)
+    device = h200(whole=timeline(5 * MS, (-1, MS)), health=sampled)
+    report = build_report(tree(Node(py("f")), gpu=gpu(devices=(device,))))
+    devices, clocks = tables_gpu.gpu_tables(report)[:2]
+    assert "hidden %" not in devices.headers  # nothing was communicated
+    assert "communicating %" in devices.headers
+    assert clocks.headers[-1] == "throttled %"  # by nothing
 
 
 def test_every_header_of_a_gpu_figure_has_its_unit(report):

@@ -21,18 +21,20 @@ from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
 from fastprof.render.html.functions import function_columns
 from fastprof.render.html.limits import LIMITS, PageLimits
-from fastprof.render.html.markup import prose, safe_json
+from fastprof.render.html.markup import prose, safe_json, table
 from fastprof.render.html.run_phases import PhaseView
 from fastprof.render.html.sources import Sources
 from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.render.html.strings import Strings
-from fastprof.render.html.tables import limited
+from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table, number
+from fastprof.tables.report import calls, place
 from fastprof.tables.steps import kind_name
 from hypothesis import given
 from hypothesis import strategies as st
@@ -407,6 +409,31 @@ def test_the_other_phases_have_the_times_of_their_own_reports(slower, with_gpu):
     assert graph_total(graphs[1]) == round(total * MS)
 
 
+def test_a_kernel_of_the_page_has_its_full_name_below_the_short_one():
+    full = "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)"
+    kernels = (kernel(full, 2 * MS), kernel("nvjet_sm90", MS))
+    run = tree(Node(py("f")), gpu=gpu(activity(0, 2 * MS), activity(1, MS), kernels=kernels))
+    (made,) = kernel_tables(report_of(run))
+    page = str(table(made))
+    details = "<details><summary>elementwise add&lt;float&gt;</summary>void at::native::vectorized"
+    assert details in page
+    assert page.count("<details>") == 1
+    assert '<th scope="row" class="text" title="nvjet_sm90">nvjet_sm90</th>' in page
+
+
+def test_kernels_of_the_flame_graph_have_short_names():
+    full = "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>(int)"
+    run = tree(Node(py("f")), gpu=gpu(activity(0, MS, (0, 1)), kernels=(kernel(full, MS),)))
+    data = page_data(report_of(run))
+    assert "elementwise add<float>" in names_in(data, data["flame"]["frames"]["name"])
+
+
+def test_a_page_whose_sections_have_no_gpu_time_says_so():
+    unseen = activity(-8, 5 * MS, how=HOW_UNKNOWN)
+    chapter = chapters_of(report_of(tree(Node(py("f")), gpu=gpu(unseen))))["gpu"]
+    assert "<p>GPU: no launch was seen for 100 % of the GPU&#x27;s time" in chapter
+
+
 def in_validation(snapshot):
     """Return the run with a validation that calls a function of the steps and another one."""
     (thread,) = snapshot.threads
@@ -456,6 +483,12 @@ def test_fastprof_in_fastprof_is_one_context():
     names = [report.functions[-1 - frame].name for frame in graph["frame"][1:]]
     assert names == ["(fastprof)", "work"]
     assert (graph["weight"], graph["calls"]) == ([0, 4 * MS, 3 * MS], [0, 1, 1])
+    # Its calls of itself are no recursion: they are those of many functions.
+    (row,) = [row for row in report.functions if row.name == "(fastprof)"]
+    assert (row.calls, row.primitive_calls, calls(row), place(row)) == (7, 1, "1", "")
+    columns = function_columns(report.functions, Strings())
+    assert (dict(zip([r.name for r in report.functions], columns["calls"], strict=True)),
+            columns["recursive"]) == ({"(fastprof)": 1, "work": 1}, [])  # fmt: skip
 
 
 def test_functions_of_the_program_are_distinguished_from_those_of_libraries():

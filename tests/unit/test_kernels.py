@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from unit.snapshots import h200, kernel
 
 KINDS = (
-    "gemm", "convolution", "attention", "fused", "normalization", "copy", "communication", "other",
+    "gemm", "convolution", "attention", "fused", "normalization", "copy", "communication",
+    "elementwise", "reduction", "foreach", "loss", "pooling", "indexing", "sort and scan", "other",
 )  # fmt: skip
 
 #: Name, kind, tensor cores.
@@ -25,6 +26,8 @@ NAMES = [
     ("void cutlass::Kernel<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(Params)", "gemm", False),
     ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<...sm90...>>", "gemm", None),
     ("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4", "gemm", True),
+    ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4",
+     "gemm", False),
     ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
      "gemm", True),
     ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", "gemm", True),
@@ -61,10 +64,29 @@ NAMES = [
      "copy", False),
     ("void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>", "copy", False),
     ("void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 64, 64>", "copy", False),
-    ("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", "other", False),
-    ("void at::native::reduce_kernel<512, 1, ReduceOp<float>>", "other", False),
+    ("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", "elementwise",
+     False),
+    ("void at::native::reduce_kernel<512, 1, ReduceOp<float>>", "reduction", False),
     ("void at::native::unrolled_elementwise_kernel<direct_conversion, float_to_half>",
-     "other", False),
+     "elementwise", False),
+    (("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, "
+     "BinaryOpScalarFunctor<float, 1, 1, 0>>(int)"), "foreach", False),
+    ("void at::native::lpnorm_cleanup<float, (at::native::NormType)1>(float const*)",
+     "foreach", None),
+    ("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float>",
+     "normalization", None),
+    ("void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float>",
+     "loss", None),
+    ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10::BFloat16, float>",
+     "pooling", None),
+    ("void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<long>",
+     "sort and scan", None),
+    ("void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float, long>",
+     "indexing", None),
+    ("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)", "indexing", None),
+    ("void at::native::(anonymous namespace)::krn_partials_per_segment<long>", "indexing", None),
+    ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", "attention", None),
+    ("void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16>(int)", "copy", False),
     ("unfused_op", "other", None),
     ("my_kernel(float*, int)", "other", None),
     ("comma_separated", "other", None),

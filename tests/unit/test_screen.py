@@ -192,7 +192,7 @@ def test_a_helper_thread_that_waits_for_a_process_is_not_the_program() -> None:
 
 
 def test_a_section_that_rounds_to_nothing_is_no_row_on_the_screen() -> None:
-    made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3})
+    made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3, "metrics": 0.3})
     assert "data_startup" not in build_report(made).to_text()
     assert "data_startup" in build_report(made).to_text(full=True)
 
@@ -255,6 +255,18 @@ def test_a_part_of_a_table_has_no_row_without_anything_in_it() -> None:
     lines = table_lines(table, 60)
     assert sum(line.startswith("computing") for line in lines) == 1
     assert sum(line.startswith("loading") for line in lines) == 2
+
+
+@pytest.mark.parametrize("width", range(73, 90, 3))
+def test_names_use_the_room_of_a_table_in_two_parts(width: int) -> None:
+    names = ("aten::native_layer_norm_backward", "aten::_log_softmax_backward_data")
+    headers = ("operator", *(f"figure {i} ms" for i in range(6)))
+    table = Table("", headers, tuple((name, *["1000.25"] * 6) for name in names))
+    lines = table_lines(table, width)
+    assert max(map(len, lines)) <= width
+    assert sum(line.startswith("operator") for line in lines) == 2
+    for name in names:
+        assert sum(line.startswith(f"{name}  ") for line in lines) == 2
 
 
 @pytest.mark.parametrize("width", range(40, 110, 7))
@@ -358,6 +370,8 @@ def test_the_rows_of_a_step_add_up_though_small_ones_share_one() -> None:
     assert sum(float(row[1]) for row in table.rows) == pytest.approx(100, abs=0.1)
     tiny = steps_brief(build_report(run({**HEALTHY, "scheduler": 0.01})), 20)
     assert not any("other" in row[0] for row in tiny.rows)
+    one = steps_brief(build_report(run({**HEALTHY, "h2d": 0.4})), 20)
+    assert one.rows[-1] == ("h2d (to the GPU)", "0.400", "0.40")  # as short as "1 other"
 
 
 def test_the_verdict_is_repeated_only_if_it_is_a_finding() -> None:

@@ -140,4 +140,6 @@ def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> 
 def _unseen(seen: int, steps: int, what: str) -> str:
     if seen >= steps:
         return ""
-    return f"{what} not recorded" if not seen else f"{what} recorded in {seen} of {steps} steps"
+    return (
+        f"{what} not recorded" if not seen else f"{what} recorded in only {seen} of {steps} steps"
+    )

@@ -100,9 +100,13 @@ def _bytes(files: Sequence[str]) -> int:
 
 
 def others_counted(files: Sequence[str]) -> list[str]:
-    """Return the names of this rank's files, and the number of other ranks' files."""
+    """Return the names of this rank's files, and how many there are of windows and other ranks."""
     own = [name for name in files if not _OTHER_RANK.match(name)]
     more = len(files) - len(own)
+    windows = [name for name in own if name.startswith("prof_")]
+    if len(windows) > 1:
+        own = [name for name in own if name not in windows]
+        own.append(f"{plural(len(windows), 'file')} of operator windows (prof_*)")
     return [*own, f"{plural(more, 'file')} of other ranks"] if more else own
 
 

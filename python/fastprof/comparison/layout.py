@@ -1,7 +1,7 @@
 """A comparison as blocks, for every format."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.comparison.model import (
@@ -30,6 +30,7 @@ from fastprof.report.figures import (
 )
 from fastprof.tables.blocks import Block, Code, Items
 from fastprof.tables.cells import NAME_WIDTH, Table, short, table_of
+from fastprof.tables.gpu import kernel_cells
 
 #: Number of listed functions, kernels and sections without statistics.
 ROWS = 25
@@ -69,7 +70,12 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
         *_tops(comparison),
         _functions(comparison, pair),
         _rows("Sections", pair.sections, _SECTION_COLUMNS),
-        _rows("Kernels, largest difference first", pair.kernels, _KERNEL_COLUMNS),
+        _rows(
+            "Kernels, largest difference first",
+            pair.kernels,
+            _KERNEL_COLUMNS,
+            kernel_cells([row.name for row in pair.kernels]),
+        ),
         _rows("Data loaders (times per batch)", pair.loaders, _LOADER_COLUMNS),
         _block("Notes", pair.notes),
     ]
@@ -336,12 +342,23 @@ _LOADER_COLUMNS: _Columns = (
 )
 
 
-def _rows(title: str, rows: Sequence[Row], columns: _Columns) -> Block:
-    made: list[tuple[str, Callable[[Row], str]]] = [("name", lambda r: short(r.name))]
+def _rows(
+    title: str, rows: Sequence[Row], columns: _Columns, names: Mapping[str, str] | None = None
+) -> Block:
+    """Return rows as a table; ``names`` are shorter ones than in the rows."""
+
+    def name(row: Row) -> str:
+        return short(row.name) if names is None else names[row.name]
+
+    made: list[tuple[str, Callable[[Row], str]]] = [("name", name)]
     for header, key, text in columns:
         if any(r.figures.get(key, _NOTHING) != _NOTHING for r in rows):
             made.append(_both_sides(header, key, text))
-    return _block(title, table=table_of("", made, rows[:ROWS]))
+    table = table_of("", made, rows[:ROWS])
+    if names is not None:
+        full = tuple(row.name for row in rows[:ROWS])
+        table = replace(table, ends=frozenset({0}), full=full)
+    return _block(title, table=table)
 
 
 _NOTHING = Change(None, None)
@@ -391,7 +408,7 @@ def _many(comparison: Comparison) -> list[Block]:
         _columns("Before and after", comparison, _summary_cells(pairs)),
         _columns("What changed in a step (ms)", comparison, _effect_cells(pairs)),
         _columns(f"Functions, self {per}", comparison, _row_cells(pairs, "functions", "self_ms")),
-        _columns(f"Kernels, {per}", comparison, _row_cells(pairs, "kernels", "total_ms")),
+        _columns(f"Kernels, {per}", comparison, _kernel_cells(pairs)),
         _columns("Data loaders, data ms per batch", comparison,
                  _row_cells(pairs, "loaders", "data_ms")),
     ]  # fmt: skip
@@ -448,7 +465,14 @@ def _row_cell(value: Change | None) -> str:
     return f"{number(value.after)} ({'new' if value.before is None else change(value.relative)})"
 
 
-def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, ...]]:
+def _kernel_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    names = kernel_cells([row.name for pair in pairs for row in pair.kernels])
+    return _row_cells(pairs, "kernels", "total_ms", names)
+
+
+def _row_cells(
+    pairs: Sequence[Pair], table: str, key: str, names: Mapping[str, str] | None = None
+) -> list[tuple[str, ...]]:
     by_name: dict[tuple[str, str], list[Row | None]] = {}
     for i, pair in enumerate(pairs):
         for row in getattr(pair, table):
@@ -466,5 +490,6 @@ def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, .
         changes = [None if r is None else r.figures.get(key, _NOTHING) for r in rows]
         first = next((c.before for c in changes if c is not None and c.before is not None), None)
         before = "-" if first is None else number(first)
-        out.append((short(name), before, *map(_row_cell, changes)))
+        shown = short(name) if names is None else names[name]
+        out.append((shown, before, *map(_row_cell, changes)))
     return out

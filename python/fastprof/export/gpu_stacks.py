@@ -5,6 +5,8 @@ of the thread that it was inherited from, followed by the launching thread's own
 without a thread has one frame that says so.  The weights add up to all GPU time exactly.
 """
 
+from collections.abc import Mapping
+
 from fastprof.errors import ExportError
 from fastprof.export.depth import places
 from fastprof.export.frames import MAX_LABEL, frame_label
@@ -43,11 +45,14 @@ _LEAVES = {
 }
 
 
-def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
+def gpu_stacks(
+    report: Report, what: str, names: Mapping[str, str] | None = None
+) -> list[tuple[list[str], int]]:
     """Return (frames from the thread to the kernel, ns), with equal stacks added up.
 
     Args:
         what: the name of the output, for the error.
+        names: other names of kernels.
 
     Raises:
         ExportError: the report has no contexts or no GPU figures.
@@ -65,7 +70,7 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
     for row in gpu.activity:
         site, own = where(row)
         nobody = OTHER_THREADS if row.how == HOW_OTHER else UNATTRIBUTED
-        key = (nobody if site is None else "", site, own, _leaf(gpu, row.what))
+        key = (nobody if site is None else "", site, own, _leaf(gpu, row.what, names))
         found[key] = found.get(key, 0) + row.sum_ns
     stacks = []
     for (nobody, site, own, leaf), ns in found.items():
@@ -76,8 +81,11 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
     return stacks
 
 
-def _leaf(gpu: GpuSnapshot, what: int) -> str:
-    return _LEAVES[what] if what < 0 else printable_name(gpu.kernels[what].name, MAX_LABEL)
+def _leaf(gpu: GpuSnapshot, what: int, names: Mapping[str, str] | None) -> str:
+    if what < 0:
+        return _LEAVES[what]
+    name = gpu.kernels[what].name
+    return printable_name(name if names is None else names[name], MAX_LABEL)
 
 
 class _Paths:

@@ -17,6 +17,7 @@ from fastprof.report.model_gpu import (
     IdleRow,
     KernelRow,
     PauseRow,
+    mostly_unseen,
 )
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import (
@@ -45,20 +46,26 @@ def measured(snapshot: Snapshot) -> GpuSnapshot | None:
 class GpuTables:
     """Work by section and by function, for the rows of those tables.
 
-    Holds None for everything without a GPU layer, which distinguishes "not measured" from "none".
+    Holds None for everything without a GPU layer, or if most launches were not seen, which
+    distinguishes "not measured" from "none".
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._gpu = measured(snapshot)
-        self._sums = {} if self._gpu is None else sums_by_site(self._gpu)
+        gpu = measured(snapshot)
+        self._sums = {} if gpu is None else sums_by_site(gpu)
+        self._known = gpu is not None and not mostly_unseen(gpu.sum_ns, _unattributed(gpu)[1])
 
     def by_group(
         self, groups: Sequence[Sequence[int]], *, own_path: bool = True
     ) -> Mapping[int, Use] | None:
         """Return the work per group of a view; see :func:`fastprof.report.gpu_tree.uses`."""
-        if self._gpu is None:
-            return None
+        return self.seen_by_group(groups, own_path=own_path) if self._known else None
+
+    def seen_by_group(
+        self, groups: Sequence[Sequence[int]], *, own_path: bool = True
+    ) -> Mapping[int, Use]:
+        """Return the work whose launch was seen, however little of all work that is."""
         return uses(self._snapshot, self._sums, groups, own_path=own_path)
 
     def total(self) -> GpuUse:
@@ -76,14 +83,14 @@ def use_of(table: Mapping[int, Use] | None, group: int) -> GpuUse | None:
 def gpu_report(
     snapshot: Snapshot,
     tables: GpuTables,
-    sections: Mapping[int, Use] | None,
+    groups: Sequence[Sequence[int]],
     kernels: Sequence[KernelRow],
     steps: int,
 ) -> GpuReport | None:
     """Make the report's GPU part.
 
     Args:
-        sections: work by group of the sections table.
+        groups: per thread and node the group of the sections table.
         steps: how many steps the work covers.
     """
     gpu = snapshot.gpu
@@ -93,13 +100,13 @@ def gpu_report(
     if other and gpu.status != "on":
         reason = f"fastprof observes NVIDIA's GPUs only, and PyTorch is built for {other}"
     head = (gpu.status, reason, gpu.tier, gpu.cupti_version, gpu.driver_version)
-    if sections is None:
+    if gpu.status != "on":
         return GpuReport(*head)
     names = _Names(snapshot)
     return GpuReport(
         *head,
         devices=tuple(_device(snapshot, device) for device in _used(gpu.devices)),
-        totals=_totals(gpu, sections),
+        totals=_totals(gpu, tables.seen_by_group(groups)),
         use=tables.total(),
         delay_max_ns=max((h.delay_max_ns for h in gpu.host if h.delays), default=None),
         classes=class_rows(kernels),
@@ -155,19 +162,24 @@ def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
     known_ns = sum(own["gpu_ns"] for own in known)
     in_sections = sum(use.own["gpu_ns"] for group, use in sections.items() if group >= 0)
     other = [a for a in gpu.activity if a.how == HOW_OTHER]
-    lost = [a for a in gpu.activity if a.how != HOW_OTHER and where(a)[0] is None]
+    lost_count, lost_ns = _unattributed(gpu)
     return GpuTotals(
         gpu_ns=gpu.sum_ns,
         sections_ns=in_sections,
         outside_ns=known_ns - in_sections,
         other_threads_ns=sum(a.sum_ns for a in other),
         other_threads_count=sum(a.count for a in other),
-        # Work without a known launch, and launches without the site that they should have.
-        unattributed_ns=sum(a.sum_ns for a in lost),
-        unattributed_count=sum(a.count for a in lost),
+        unattributed_ns=lost_ns,
+        unattributed_count=lost_count,
         inherited_ns=sum(own["inherited_ns"] for own in known),
         replayed_ns=sum(own["replayed_ns"] for own in known),
     )
+
+
+def _unattributed(gpu: GpuSnapshot) -> tuple[int, int]:
+    """Return number and ns of activities without a known launch, or without the site of it."""
+    lost = [a for a in gpu.activity if a.how != HOW_OTHER and where(a)[0] is None]
+    return sum(a.count for a in lost), sum(a.sum_ns for a in lost)
 
 
 class _Names:

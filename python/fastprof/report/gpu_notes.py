@@ -57,8 +57,8 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
     for pause in report.pauses:
         yield (
             f"The GPU was not observed for {duration(pause.paused_ns / 1e6)}"
-            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. No figure includes the work "
-            "of that time."
+            f"{f', while {pause.why} had its records' if pause.why else ''}. No figure includes "
+            "the work of that time."
         )
     if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
         yield f"The GPU was not observed for {duration(report.paused_ns / 1e6)} in total."

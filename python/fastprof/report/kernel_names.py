@@ -21,14 +21,18 @@ _TRITON_FUSED = _any(r"triton_(?!tem_)\w*fused")
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("communication", _any("nccl", "nvshmem", "all_?reduce", "all_?gather", "reduce_?scatter")),
     ("fused", _TRITON_FUSED),
-    ("attention", _any("fmha", "attention", "flash", "sdpa", r"(?<![a-z])mha_")),
+    (
+        "attention",
+        # The last two prepare and end cuDNN's backward of attention.
+        _any("fmha", "attention", "flash", "sdpa", r"(?<![a-z])mha_", "dot_do_o", "convert_dq_"),
+    ),
     (
         "copy",
         _any("memcpy", "memset", r"direct_copy", r"copy_kernel", r"copy_device", "CatArray",
-             "FillFunctor"),
+             "FillFunctor", "nchwToNhwc", "nhwcToNchw", r"nhwc\w*Padding"),
     ),
     ("normalization", _any(r"layer_?norm", r"batch_?norm", r"group_?norm", r"rms_?norm",
-                           r"(?<![a-z])bn_(?:fw|bw)", "softmax", r"welford")),
+                           r"(?<![a-z])bn_(?:fw|bw)", "softmax", r"welford", "GammaBeta")),
     (
         "convolution",
         _any(r"conv(?!er)", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm"),
@@ -39,6 +43,18 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
              r"(?<![a-z])(?:b|add|baddb|scaled_)?mm(?![a-z])"),
     ),
     ("fused", _any(r"(?<!un)(?<!non_)fused")),
+    # What torch._foreach_... run, mostly for optimizers and gradient clipping.
+    ("foreach", _any("multi_tensor_apply", "lpnorm_cleanup")),
+    ("loss", _any(r"(?<![a-z])loss(?![a-z])", "cross_entropy")),
+    ("pooling", _any(r"(?<![a-z])(?:max|avg|average|adaptive)_?pool")),
+    ("sort and scan", _any("RadixSort", "MergeSort", r"bitonic_?sort", "UniqueByKey", "topk",
+                           "DeviceScan", "DeviceCompact", "kernel_scan_")),
+    # The kernels with segments are those of embedding's backward.
+    ("indexing", _any("embedding", "gather", "scatter", r"index_?(?:select|put|add|copy|fill)",
+                      r"(?<![a-z])index_elementwise", "compute_grad_weight",
+                      r"partials?_(?:per_)?segments?")),
+    ("reduction", _any("reduce_kernel", "DeviceReduce")),
+    ("elementwise", _any("elementwise")),
 )  # fmt: skip
 
 #: Matrix instructions of each generation, and libraries that only use these.
@@ -49,7 +65,9 @@ _TENSOR = _any(
 )  # fmt: skip
 
 #: Matrix products on the ordinary units.
-_SIMT = _any(r"simt", r"(?:volta|ampere|maxwell|turing|pascal|kepler)_[sdcz]gemm", "gemv")
+_SIMT = _any(
+    r"simt", r"_ffma(?![a-z])", r"(?:volta|ampere|maxwell|turing|pascal|kepler)_[sdcz]gemm", "gemv"
+)
 
 #: Kernels of PyTorch that work element by element or reduce.
 _PLAIN = _any(r"elementwise", r"reduce_kernel", r"multi_tensor_apply", r"softmax", r"layer_?norm")

@@ -255,18 +255,18 @@ def build_report(
     gpu_tables = GpuTables(snapshot)
     threads, rows = functions(snapshot, correction, gpu_tables)
     groups = row_groups(snapshot)
-    section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
+    by_section = [node_groups(t.nodes, groups) for t in snapshot.threads]
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     steps = step_table(snapshot, whole, correct_times=correct_times)
     # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
-    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
+    gpu_part = gpu_report(snapshot, gpu_tables, by_section, kernels, counted)
     loaders = loader_rows(snapshot)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
-        sections=section_rows(snapshot, correction, groups, section_use),
+        sections=section_rows(snapshot, correction, groups, gpu_tables.by_group(by_section)),
         steps=steps,
         functions=rows,
         threads=threads,

@@ -14,6 +14,14 @@ from fastprof.snapshot.memory import MemorySample
 OTHER_KERNELS_NAME = "(other kernels)"
 #: The beginning of the reason if the machine has no GPU.
 _NO_DEVICE = "no NVIDIA device"
+#: If the launches of a larger share of the GPU's time were not seen, no section's or function's GPU
+#: time is known.
+UNSEEN = 0.5
+
+
+def mostly_unseen(gpu_ns: int, unattributed_ns: int) -> bool:
+    """Return whether too much of the GPU's time has no known launch to say where it came from."""
+    return unattributed_ns > UNSEEN * gpu_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +246,12 @@ class GpuTotals:
     unattributed_count: int
     inherited_ns: int
     replayed_ns: int
+
+    @property
+    def unseen_share(self) -> float | None:
+        """Share of the GPU's time without a known launch, if so large that no row has GPU time."""
+        unseen = mostly_unseen(self.gpu_ns, self.unattributed_ns)
+        return self.unattributed_ns / self.gpu_ns if unseen else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,3 +198,11 @@ class Overhead:
     steps_share: float | None = None
     least_share: float | None = None
     least_steps_share: float | None = None
+
+
+def call_counts(row: FunctionRow) -> tuple[int, int]:
+    """Return all calls of a function, and those not made by itself.
+
+    fastprof's functions are one row; their calls of each other are no recursion, and left out.
+    """
+    return (row.primitive_calls if row.qualname == OWN_COST else row.calls), row.primitive_calls

@@ -24,10 +24,12 @@ NAME_WIDTH = 60
 class Table:
     """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
 
-    Text in a left column wraps at words, except in ``whole``: its cells lose their middle instead.
+    Text in a left column wraps at words, except in ``whole``: its cells lose their middle instead,
+    and except in ``ends``, where they lose their ends.
     ``spare`` are headers of columns to drop in a narrow terminal, in this order.
     ``last`` are those to drop only if shorter names and wrapped words do not save enough.
-    ``total``: the last row sums up the others.
+    ``total``: the last row sums up the others.  ``full``: the full names of rows whose first cell
+    has a short one.
     """
 
     title: str
@@ -38,6 +40,8 @@ class Table:
     total: bool = False
     whole: frozenset[int] = frozenset()
     last: tuple[str, ...] = ()
+    ends: frozenset[int] = frozenset()
+    full: tuple[str, ...] = ()
 
 
 def table_of(

@@ -1,9 +1,10 @@
 """The tables and lines about the GPU and its memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, ends_cut
 from fastprof.report.figures import plural
+from fastprof.report.kernel_labels import short_kernels
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
     GpuDeviceRow,
@@ -14,6 +15,7 @@ from fastprof.report.model_gpu import (
     MemorySectionRow,
 )
 from fastprof.tables.cells import (
+    NAME_WIDTH,
     Table,
     number,
     percent,
@@ -23,6 +25,7 @@ from fastprof.tables.cells import (
     torch_size,
     with_percent,
 )
+from fastprof.tables.layout import without_unknown
 
 #: Default number of rows of the kernel table and of the waiting lines.
 KERNEL_ROWS = 20
@@ -41,7 +44,7 @@ def has_gpu(report: Report) -> bool:
 
 def gpu_lines(report: Report) -> list[str]:
     """Return the lines at the top: GPU load and memory, or the reason why they are unknown."""
-    lines = [] if report.gpu is None else [_gpu_line(report.gpu)]
+    lines = [] if report.gpu is None else [_gpu_line(report.gpu), *unseen_lines(report.gpu)]
     if report.memory is not None:
         lines.append(f"GPU memory: {memory_text(report.memory, ' reserved at the peak')}")
     return lines
@@ -65,6 +68,21 @@ def _gpu_line(gpu: GpuReport) -> str:
     busy = with_percent(gpu.utilization)
     span = "measured steps" if any(device.steps for device in gpu.devices) else "recording"
     return f"GPU: {names}; busy {busy} of the {span}"
+
+
+def unseen_lines(gpu: GpuReport) -> list[str]:
+    """Return the line that says why sections have no GPU time; empty if they have."""
+    share = None if gpu.totals is None else gpu.totals.unseen_share
+    if share is None:
+        return []
+    others = ", ".join(dict.fromkeys(ascii_name(p.why, 100) for p in gpu.pauses if p.why))
+    others = others or ("another profiler" if gpu.tier == "external" else "")
+    beside = f"; CUPTI was also used by {others}" if others else ""
+    line = (
+        f"GPU: no launch was seen for {with_percent(share)} of the GPU's time, so sections and "
+        f"functions have no GPU time{beside}"
+    )
+    return [line]
 
 
 def gpu_tables(report: Report) -> list[Table]:
@@ -119,9 +137,12 @@ def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
         rows.append(row(device, "whole recording", device.whole))
         if device.steps is not None:
             rows.append(row(device, plural(device.step_count, "step"), device.steps))
-    return Table(
-        "GPU devices", headers, tuple(rows), left=frozenset({0, 1}),
-        spare=("wall ms", "copying %"),
+    # Without communication nothing can hide it.
+    return without_unknown(
+        Table(
+            "GPU devices", headers, tuple(rows), left=frozenset({0, 1}),
+            spare=("wall ms", "copying %"),
+        )
     )  # fmt: skip
 
 
@@ -143,9 +164,11 @@ def _health(devices: Sequence[GpuDeviceRow]) -> Table:
                 number(row.power_max_w, 0), percent(row.throttled), by,
             ))  # fmt: skip
     title = "GPU temperature, clocks and power (sampled about once a second)"
-    return Table(
-        title, headers, tuple(rows), left=frozenset({0, 10}),
-        spare=("samples", "least MHz", "most MHz", "mean C", "power W"),
+    return without_unknown(
+        Table(
+            title, headers, tuple(rows), left=frozenset({0, 10}),
+            spare=("samples", "least MHz", "most MHz", "mean C", "power W"),
+        )
     )  # fmt: skip
 
 
@@ -174,8 +197,15 @@ def _totals(gpu: GpuReport) -> Table:
         ("(unattributed)", totals.unattributed_ns),
         ("all", totals.gpu_ns),
     )
-    rows = tuple((name, _ms(ns), _share(ns, totals.gpu_ns)) for name, ns in parts)
+    rows = tuple((name, _ms(ns), _share(ns, totals.gpu_ns)) for name, ns in parts if ns)
     return Table("Where GPU work was launched", ("launched", "gpu ms", "share %"), rows)
+
+
+def kernel_cells(names: Iterable[str]) -> Mapping[str, str]:
+    """Return short names of kernels, which differ if the full ones do."""
+    labels = short_kernels(names)
+    cut = ends_cut([ascii_name(label, 1000) for label in labels.values()], NAME_WIDTH)
+    return dict(zip(labels, cut, strict=True))
 
 
 def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS) -> Table:
@@ -190,9 +220,10 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
         "kernel", "device", "count", "total ms", "share %", "mean us", "blocks/SM",
         "est. occupancy %", "tensor cores (by name)", "kind", "grid", "block", "registers",
     )  # fmt: skip
+    names = kernel_cells(r.name for r in rows)
     cells = tuple(
         (
-            short(r.name), "" if r.device is None else str(r.device), str(r.count),
+            names[r.name], "" if r.device is None else str(r.device), str(r.count),
             number(r.total_ms), percent(r.share), number(r.mean_us), _blocks(r),
             percent(r.occupancy), _YES_NO[r.tensor_cores], r.kind,
             _size(r.grid) + ("*" if r.grid_varied else ""), _size(r.block),
@@ -204,8 +235,9 @@ def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS)
     one = ("device",) if len({r.device for r in shown}) < 2 else ()
     return Table(
         title + ")", headers, cells,
-        spare=("registers", "block", "grid", "kind", *one, "tensor cores (by name)"),
-        last=("blocks/SM",),
+        spare=("registers", "block", "grid", "kind", *one, "tensor cores (by name)",
+               "est. occupancy %"),
+        last=("blocks/SM",), ends=frozenset({0}), full=tuple(r.name for r in shown),
     )  # fmt: skip
 
 
@@ -238,7 +270,10 @@ def _copies(gpu: GpuReport) -> Table:
         ("memset", use.memset_bytes),
     )
     rows = tuple((name, size(count)) for name, count in parts if count)
-    title = f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms host and device"
+    title = (
+        f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms between host and "
+        "device"
+    )
     return Table(title, ("direction", "size"), rows)
 
 

@@ -1,8 +1,8 @@
 """Lines no wider than the terminal: prose wraps at words, tables drop columns.
 
 A table that is too wide first loses its spare columns.  Then text cells wrap at words, and long
-names lose their middle.  If it is still too wide, it loses its last columns, or is split into
-several parts, one below the other, each with the columns that name the row.
+names lose their middle or their ends.  If it is still too wide, it loses its last columns, or is
+split into several parts, one below the other, each with the columns that name the row.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from fastprof.names import elided
+from fastprof.names import elided, ends_cut
 from fastprof.tables.cells import Table
 
 #: Width of a text that goes to a file or pipe.
@@ -21,6 +21,8 @@ PIPED = 100
 _NARROWEST = 40
 #: Fewest characters of a name, and columns of a cell of words: the usual and the least number.
 _NAME, _WORDS, _FEWEST_WORDS = 20, 24, 14
+#: Columns by which longer names are tried in a table of several parts.
+_FINER = 2
 _GAP = "  "
 #: Keeps a number and its unit in one line; the tie is not a printable character.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
@@ -83,7 +85,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         if _fits_narrowed(table, width):
             break
         table = _without(table, header)
-    parts = [table] if _fits(table, width) else _parts(_narrowed(table, width), width)
+    parts = [table] if _fits(table, width) else _split(table, width)
     lines: list[str] = []
     for part in parts:
         lines += [""] if lines else []
@@ -125,7 +127,11 @@ def _fits(table: Table, width: int) -> bool:
 
 
 def _fits_narrowed(table: Table, width: int) -> bool:
-    widths = _squeezed(_narrowed(table, width), width)
+    return _fits_squeezed(_narrowed(table, width), width)
+
+
+def _fits_squeezed(table: Table, width: int) -> bool:
+    widths = _squeezed(table, width)
     return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
 
 
@@ -140,11 +146,12 @@ def _columns(table: Table, kept: Sequence[int]) -> Table:
         rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
         left=frozenset(new for new, old in enumerate(kept) if old in table.left),
         whole=frozenset(new for new, old in enumerate(kept) if old in table.whole),
+        ends=frozenset(new for new, old in enumerate(kept) if old in table.ends),
     )
 
 
 def _is_words(table: Table, i: int) -> bool:
-    return i in table.left - table.whole and any(" " in row[i] for row in table.rows)
+    return i in table.left - table.whole - table.ends and any(" " in row[i] for row in table.rows)
 
 
 def _squeezed(table: Table, width: int) -> list[int]:
@@ -183,11 +190,28 @@ def _narrowed(table: Table, width: int) -> Table:
         if not wide:
             break
         widths[max(wide, key=lambda i: (widths[i], -i))] -= 1
-    rows = tuple(
-        tuple(elided(cell, widths[i]) if i in names else cell for i, cell in enumerate(row))
-        for row in table.rows
-    )
-    return replace(table, rows=rows)
+    columns: list[Sequence[str]] = list(zip(*table.rows, strict=True))
+    for i in names if columns else ():
+        cells, width = columns[i], widths[i]
+        columns[i] = (
+            ends_cut(cells, width) if i in table.ends else [elided(cell, width) for cell in cells]
+        )
+    return replace(table, rows=tuple(zip(*columns, strict=True)))
+
+
+def _split(table: Table, width: int) -> list[Table]:
+    """Return the table with shortened names, in as few parts as that allows.
+
+    In several parts names have more room than beside all columns.
+    """
+    parts = _parts(_narrowed(table, width), width)
+    if len(parts) == 1:
+        return parts
+    for room in range(needed(table), width, -_FINER):
+        wider = _parts(_narrowed(table, room), width)
+        if len(wider) <= len(parts) and all(_fits_squeezed(part, width) for part in wider):
+            return wider
+    return parts
 
 
 def _parts(table: Table, width: int) -> list[Table]:

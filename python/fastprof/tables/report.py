@@ -16,6 +16,7 @@ from fastprof.report.rows import (
     SectionRow,
     StepTable,
     ThreadTable,
+    call_counts,
     key_of,
 )
 from fastprof.report.targets import STEP_TARGETS, target_text
@@ -42,6 +43,8 @@ def place(row: FunctionRow) -> str:
     """Return the place of a function: the last two parts of its path, and its line."""
     if row.kind == "section":
         return "(section)"
+    if row.qualname == OWN_COST:
+        return ""
     if not row.line:
         return "(C)" if row.file in ("", "~") else short(row.file)
     parts = row.file.replace("\\", "/").split("/")
@@ -139,10 +142,15 @@ def steps_table(report: Report) -> Table:
     )
 
 
+#: fastprof's own sections whose names say little to a first reader.
+_IN_WORDS = {"h2d": "h2d (to the GPU)"}
+
+
 def steps_brief(report: Report, limit: int) -> Table:
     """Return the sections of a step in few columns; without steps, the run's sections.
 
-    Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up.
+    Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up;
+    one alone has its name.
     """
     steps = report.steps
     if steps.wall_ns is not None:
@@ -153,12 +161,15 @@ def steps_brief(report: Report, limit: int) -> Table:
         parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
     some = [part for part in parts if part[2] >= _NOTHING] or parts
     largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
-    rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
+    rows = [part for part in some if part in largest]
     others = [part for part in parts if part not in largest]
     ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
     if share >= _UNSEEN:
-        rows.append((f"{plural(len(others), 'other')}", number(ms), percent(share)))
-    return Table("", headers, tuple(rows))
+        rows.append(others[0] if len(others) == 1 else (plural(len(others), "other"), ms, share))
+    cells = [
+        (_IN_WORDS.get(name, short(name)), number(ms), percent(share)) for name, ms, share in rows
+    ]
+    return Table("", headers, tuple(cells))
 
 
 def _outliers(report: Report) -> Table:
@@ -199,7 +210,7 @@ def sections_table(report: Report) -> Table:
         ("p95 ms", lambda r: number(r.p95_ms)),
         ("p99 ms", lambda r: number(r.p99_ms)),
         ("max ms", lambda r: number(r.max_ms)),
-        *(_GPU_COLUMNS if has_gpu(report) else ()),
+        *(_GPU_COLUMNS if any(r.gpu for r in report.sections) else ()),
         ("errors", lambda r: str(r.errors)),
     ]
     spare = ("errors",) if not any(r.errors for r in report.sections) else ()
@@ -259,8 +270,8 @@ def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
 
 def calls(row: FunctionRow) -> str:
     """Return the calls of a function, as ``total/primitive`` if it was recursive."""
-    recursive = row.primitive_calls != row.calls
-    return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
+    total, primitive = call_counts(row)
+    return str(total) if total == primitive else f"{total}/{primitive}"
 
 
 def threads_table(report: Report) -> Table:

@@ -14,7 +14,7 @@ from fastprof.report.figures import plural
 from fastprof.report.findings import Finding, subject
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
-from fastprof.tables.gpu import gpu_lines, has_gpu
+from fastprof.tables.gpu import gpu_lines, has_gpu, unseen_lines
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.run_phases import phases_table
 from fastprof.tables.steps import kind_name, row_name
@@ -37,7 +37,7 @@ def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Marku
         ("flame", "Flame graph", _drawn("flame", data)),
         ("functions", "Functions", _drawn("functions", data)),
         ("kernels", "Kernels", _tables(tables.kernel_tables(report))),
-        ("gpu", "GPU", _tables(tables.gpu_tables_(report))),
+        ("gpu", "GPU", _gpu(report)),
         ("memory", "Memory", _memory(report)),
         ("operators", "Operators", _tables(tables.operator_tables_(report))),
         ("loaders", "Loaders", _tables(loader_tables(report))),
@@ -53,6 +53,11 @@ def _drawn(mark: str, data: Container[str]) -> list[Markup]:
 
 def _tables(made: Iterable[Table]) -> list[Markup]:
     return [table(tables.limited(each)) for each in made if each.rows]
+
+
+def _gpu(report: Report) -> list[Markup]:
+    unseen = [] if report.gpu is None else unseen_lines(report.gpu)
+    return [*(el("p", f"{line}.") for line in unseen), *_tables(tables.gpu_tables_(report))]
 
 
 def tiles(report: Report) -> Markup:

@@ -19,6 +19,7 @@ from fastprof.render.html.strings import Strings
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links, subtree_sums
 from fastprof.report.gpu import measured
+from fastprof.report.kernel_labels import short_kernels
 from fastprof.report.model import Report
 from fastprof.report.origin import is_own, is_users
 from fastprof.snapshot import Key, NodeTable, ThreadTree
@@ -161,11 +162,13 @@ def _thread_name(tree: ThreadTree) -> str:
 
 
 def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
-    """Return one tree per thread that launched work, by GPU time."""
-    if measured(report.view) is None:
+    """Return one tree per thread that launched work, by GPU time; kernels have short names."""
+    gpu = measured(report.view)
+    if gpu is None:
         return []
+    names = short_kernels(kernel.name for kernel in gpu.kernels)
     found: dict[str, _Trie] = {}
-    for labels, ns in gpu_stacks(report, "a flame graph by GPU time"):
+    for labels, ns in gpu_stacks(report, "a flame graph by GPU time", names):
         found.setdefault(labels[0], _Trie(frames)).add(labels, ns)
     return [
         Tree(name, "gpu", trie.parent, trie.frame, trie.weight, []) for name, trie in found.items()

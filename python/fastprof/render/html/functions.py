@@ -7,7 +7,7 @@ from fastprof.names import file_name
 from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.render.html.strings import Strings
 from fastprof.report.origin import is_users
-from fastprof.report.rows import EdgeRow, FunctionRow, key_of
+from fastprof.report.rows import EdgeRow, FunctionRow, call_counts, key_of
 from fastprof.snapshot import Key
 
 #: A function's identity as a caller's name shows it.
@@ -30,6 +30,7 @@ def function_columns(
     calls.  ``users`` lists the rows of the program's functions.  Times are milliseconds.
     """
     shown = rows[: limits.functions]
+    counts = [call_counts(row) for row in shown]
     columns: dict[str, Any] = {
         "total": len(rows),
         "self_total": ms(sum(r.self_ms for r in rows)),
@@ -37,9 +38,9 @@ def function_columns(
         "file": [strings.number(r.file) for r in shown],
         "line": [r.line for r in shown],
         "kind": [strings.number(r.kind) for r in shown],
-        "calls": [r.calls for r in shown],
+        "calls": [total for total, _ in counts],
         "recursive": [
-            [i, r.primitive_calls] for i, r in enumerate(shown) if r.primitive_calls != r.calls
+            [i, primitive] for i, (total, primitive) in enumerate(counts) if primitive != total
         ],
         "users": [i for i, r in enumerate(shown) if is_users(key_of(r))],
         "self": [ms(r.self_ms) for r in shown],

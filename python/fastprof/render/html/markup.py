@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import repeat
 
 from fastprof.names import printable_name
 from fastprof.report.writers import compact_json
@@ -84,15 +85,19 @@ def table(made: Table) -> Markup:
     rows = made.rows[:-1] if made.total else made.rows
     head = el("tr", *(el("th", h, scope="col", class_=_kind(made, i))
                       for i, h in enumerate(made.headers)))  # fmt: skip
-    body = Markup("\n".join(_row(made, row) for row in rows))
+    full = (*made.full, *[""] * (len(rows) - len(made.full)))
+    body = Markup("\n".join(map(_row, repeat(made), rows, full)))
     foot = el("tfoot", _row(made, made.rows[-1])) if made.total else None
     drawn = el("table", el("thead", head), el("tbody", body), foot, aria_label=made.title or None)
     title = el("h3", made.title) if made.title else None
     return el("div", title, scrollable(made.title or "Table", drawn), class_="part")
 
 
-def _row(made: Table, row: Sequence[str]) -> Markup:
-    cells = [el("th", row[0], scope="row", class_=_kind(made, 0), title=row[0])]
+def _row(made: Table, row: Sequence[str], full: str = "") -> Markup:
+    name: str = row[0]
+    if full not in ("", name):
+        name = el("details", el("summary", name), full)
+    cells = [el("th", name, scope="row", class_=_kind(made, 0), title=full or row[0])]
     for i, cell in enumerate(row[1:], 1):
         unknown = " na" if cell == "n/a" else ""
         cells.append(el("td", cell, class_=_kind(made, i) + unknown))

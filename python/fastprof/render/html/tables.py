@@ -1,4 +1,4 @@
-"""The tables of a page: those of the text report, with full names."""
+"""The tables of a page: those of the text report, with full names or details that have them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -81,7 +81,7 @@ def kernel_tables(report: Report) -> list[Table]:
     if report.gpu is None or not report.kernels:
         return []
     table = kernels(report.kernels, report.gpu, LIMITS.rows)
-    return [limited(table, [row.name for row in report.kernels])]
+    return [limited(table)]
 
 
 def gpu_tables_(report: Report) -> list[Table]:

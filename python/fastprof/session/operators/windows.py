@@ -258,7 +258,7 @@ class OperatorWindows:
             return
         with self._foreign.own(), collector_paused():
             self._profile = profile = self._make(torch, count)
-            with _quiet_kineto():
+            with _quiet_kineto(), _one_cycle(profile):
                 profile.start()
 
     def _adopt(self, torch: Any) -> None:
@@ -482,6 +482,18 @@ def _quiet_kineto() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(name, None)
+
+
+@contextmanager
+def _one_cycle(profile: Any) -> Iterator[None]:
+    """Keep torch from warning that a profile keeps only its last cycle: a window's has one.
+
+    torch 2.10 and 2.11 say so at every start without ``acc_events``.  The profile within must not
+    have it: it would make an object of every event when it stops, which takes long.
+    """
+    profile.acc_events = True
+    yield
+    profile.profiler.acc_events = False
 
 
 def _wait_for_all_ranks() -> None:
