@@ -41,7 +41,7 @@ enable_callbacks(fp_gpu *g)
             g,
             rc == FP_CUPTI_MULTIPLE_SUBSCRIBERS
                 ? "CUPTI's one subscriber slot is held by another client "
-                  "(torch.profiler, Nsight or another profiler)"
+                  "(torch.profiler keeps it after its first profile)"
                 : "CUPTI rejected the subscription",
             rc);
         return -1;

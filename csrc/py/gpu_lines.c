@@ -9,6 +9,8 @@
 #include "py/guard.h"
 #include "py/threads.h"
 
+#include <string.h>
+
 enum { MAX_LINES = 10000 };
 
 static fp_recorder *keeper; /* borrowed; guarded by the GIL */
@@ -41,19 +43,52 @@ still_there(fp_recorder *r, fp_place place)
     return t->cur == n || t->cur == n->parent;
 }
 
+/* Is [frame] a function of fastprof, such as a wrapper of Tensor.to? */
+static int
+is_ours(PyFrameObject *frame)
+{
+    PyObject *globals = PyObject_GetAttrString((PyObject *)frame, "f_globals");
+    PyObject *name = globals != NULL && PyDict_Check(globals)
+                         ? PyDict_GetItemString(globals, "__name__")
+                         : NULL;
+    const char *text =
+        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    int ours = text != NULL && strncmp(text, "fastprof.", 9) == 0;
+    Py_XDECREF(globals);
+    PyErr_Clear();
+    return ours;
+}
+
+/* The innermost frame of the program.  New reference or NULL. */
+static PyFrameObject *
+program_frame(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame != NULL && is_ours(frame)) {
+        PyFrameObject *caller = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = caller;
+    }
+    return frame;
+}
+
 /* New reference: (place, file, line, function); NULL with or without an
  * exception. */
 static PyObject *
 line_key(fp_place place)
 {
-    PyFrameObject *frame = PyEval_GetFrame();
+    PyFrameObject *frame = program_frame();
     if (frame == NULL) {
         return NULL;
     }
-    PyCodeObject *code = (PyCodeObject *)fp_compat_frame_code(frame);
-    return Py_BuildValue("(KOiO)", (unsigned long long)place,
-                         code->co_filename, PyFrame_GetLineNumber(frame),
-                         code->co_name);
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *key =
+        Py_BuildValue("(KOiO)", (unsigned long long)place, code->co_filename,
+                      PyFrame_GetLineNumber(frame), code->co_name);
+    Py_DECREF(code);
+    Py_DECREF(frame);
+    return key;
 }
 
 static int

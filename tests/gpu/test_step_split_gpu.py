@@ -89,3 +89,24 @@ def test_with_external_correlation_waits_are_known_at_the_end(
 def test_waits_that_are_told_of_late_are_in_no_step(fake_gpu: FakeGpu) -> None:
     done = fake_gpu.run(LATE, PYTHONPATH=f"{SOURCE}:{fake_gpu.directory}:{HERE}")
     assert done.returncode == 0, done.stderr
+
+
+WRAPPED = """
+from fastprof.session.patching.wrapping import wrap
+
+fakegpu.item = wrap(fakegpu.item, None, lambda args, kwargs, result: None)
+"""
+
+
+def test_a_wait_within_a_wrapper_of_fastprof_s_is_in_the_program_s_line(
+    fake_gpu: FakeGpu, tmp_path: Path
+) -> None:
+    """As of ``Tensor.to``: a finding named a file of fastprof's."""
+    path = tmp_path / "run.fprof"
+    paths = f"{SOURCE}:{fake_gpu.directory}"
+    loop = LOOP.replace("gpu_find._TOOLKITS", f"{WRAPPED}\ngpu_find._TOOLKITS", 1)
+    done = fake_gpu.run(loop, str(path), PYTHONPATH=paths, CUDA_HOME="")
+    assert done.returncode == 0, done.stderr
+    gpu = fastprof.load(path).snapshot.gpu
+    assert gpu is not None
+    assert {(line.file, line.function) for line in gpu.lines} == {("<string>", "step")}

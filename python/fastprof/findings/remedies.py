@@ -66,9 +66,7 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     have = max((row.workers.workers for row in rows if row.workers), default=0)
     step_ms = max(facts.span_ms - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
-    # Without the cost of recording functions, like `needed`.
-    own = sum(facts.own_costs.values())
-    loads, rest = (1.0, (step_ms - own) / step_ms) if own and step_ms else facts.unhooked
+    loads, rest = _without_fastprof(facts, step_ms)  # like `needed`
     needed = max(told, default=0) or (
         math.ceil(ms * loads / (step_ms * rest)) if step_ms * rest > 0 else 1
     )
@@ -83,6 +81,15 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
         needed, advised = 0, 0
     has_loader = _has_loader(facts)
     return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
+
+
+def _without_fastprof(facts: Facts, step_ms: float) -> tuple[float, float]:
+    """Return the parts of loading's time, and of ``step_ms``, that remain without fastprof.
+
+    If the table of a step has fastprof's cost as a row, loading's row is without it.
+    """
+    own = sum(facts.own_costs.values())
+    return (1.0, (step_ms - own) / step_ms) if own and step_ms else facts.unhooked
 
 
 def _has_loader(facts: Facts) -> bool:
@@ -116,7 +123,7 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         left = max(0.0, found.needed / found.advised - 1) * found.step_ms
         saved = ms - left
     else:
-        loads, rest = facts.unhooked
+        loads, rest = _without_fastprof(facts, found.step_ms)
         load_ms, step_ms = (facts.span_ms - found.step_ms) * loads, found.step_ms * rest
         saved = load_ms + step_ms - _step_beside(facts, found, load_ms, step_ms, waits=waits)
         ms *= loads

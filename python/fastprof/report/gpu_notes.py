@@ -49,7 +49,12 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
     if gpu is None or report is None:
         return
     if gpu.status == "on":
-        if gpu.reason:
+        if gpu.reason and gpu.tier == "external":
+            yield (
+                "Launches were matched to sections by external correlation, which takes longer "
+                f"than callbacks: {gpu.reason}"
+            )
+        elif gpu.reason:
             yield gpu.reason
         yield from _meaning(snapshot, gpu, report)
         if gpu.health_hung:

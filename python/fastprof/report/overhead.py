@@ -100,6 +100,8 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
                 " The cost of functions is the number of calls times what a call cost in a test "
                 f"at the start; {doubt}."
             )
+    if snapshot.gpu is not None and snapshot.gpu.counters.get("kernels"):
+        text += " The time that CUPTI takes to record the GPU's work is in none of these figures."
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
         functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
