@@ -108,8 +108,8 @@ lane_of(fp_gpu *g, const fp_thread *t)
 
 /* Is this a call that submits work to the device, or waits for it?  Only C code
  * does.  The interpreter's own functions (len, list.append) do so through
- * operators at most, which have no event in Python functions either; float,
- * int, bool and complex read a tensor's value.  A pair of ids costs 230 ns on
+ * operators and functions that they call in C, which have no event at all;
+ * float, int, bool and complex read a tensor's value.  A pair of ids costs 230 ns on
  * an H100, and a program calls such functions most. */
 static int
 may_use_device(fp_key key)
@@ -148,7 +148,9 @@ void
 fp_gpu_layer_left(fp_recorder *r, fp_thread *t, fp_key key, int paired)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (!may_use_device(key) || !fp_gpu_layer_pushes(g)) {
+    /* An unpaired call may have left other ones open. */
+    if ((paired ? !may_use_device(key) : fp_key_tag(key) == FP_TAG_PYTHON) ||
+        !fp_gpu_layer_pushes(g)) {
         return;
     }
     fp_lane *lane = lane_of(g, t);

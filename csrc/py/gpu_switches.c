@@ -20,8 +20,8 @@ adopt(fp_recorder *r, fp_gpu *g)
     fp_gpu_owner = r;
     r->gpu_on = 1;
     r->gpu.partial = 1;
+    fp_interpreter_image_find(); /* before events push ids */
     r->gpu.external = g->used == FP_TIER_EXTERNAL;
-    fp_interpreter_image_find();
     fp_recorder_set_mode(r);
     if (r->gpu.lines == NULL) {
         r->gpu.lines = PyDict_New();

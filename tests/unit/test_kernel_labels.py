@@ -175,3 +175,11 @@ def test_a_kernel_has_one_line_that_begins_like_its_name(width):
         name.startswith(("sm90_xmma_wgrad_in", "elementwise dir", NVJET[:28])) for name in first
     )
     assert "est. occupancy %" not in lines[0]
+
+
+def test_the_type_of_the_result_is_no_name() -> None:
+    gemv = (
+        "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __nv_bfloat16, "
+        "float, 128>(cublasGemvParamsEx<int>)"
+    )
+    assert short_kernel(gemv) == "gemvx<bf16>"

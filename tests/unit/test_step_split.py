@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from fastprof.capture.split import ORDER, make_split
+from fastprof.capture.split import ORDER, late_gpu_wait, make_split
 from fastprof.errors import SnapshotError
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, StepRow, Steps
@@ -16,7 +16,7 @@ from fastprof.tables.report import all_tables
 from fastprof.tables.steps import row_name
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.snapshots import MS, Builder, Node, c, gpu, py, section
+from unit.snapshots import MS, Builder, Node, c, gpu, h200, py, section, waits
 
 KINDS = ("data", "communication", "lock", "io", "gpu_wait", "gc")
 ns = st.integers(-10, 2**62)
@@ -287,3 +287,40 @@ def test_sections_of_one_name_are_one_column_in_the_report():
     view = build_report(snapshot).steps.series
     assert view.names == {"a": pytest.approx((15e-6, 7e-6))}
     assert view.cpu_ms == ()
+
+
+def _late(places=(), **fields):
+    """Rows: 1 backward, 2 barrier in it, 3 data, 4 item in it, 5 item; each waits for 10 ms."""
+    built = (
+        Builder()
+        .thread(
+            Node(section("backward"), 1, 0, (Node(c("barrier"), 1, 0),)),
+            Node(section("data"), 1, 0, (Node(c("item"), 1, 0),)),
+            Node(c("item"), 1, 0),
+        )
+        .snapshot()
+    )
+    nodes = replace(built.threads[0].nodes, phase=(0,) * 6)
+    host = tuple(waits((0, row), syncs=1, blocked_ns=10 * MS) for row in (1, 2, 4, 5))
+    device = h200(step_count=fields.pop("seen", 10))
+    made = {"tier": "external", "host": host, "devices": (device,), **fields}
+    steps = Steps(count=12, skipped=2, sum_ns=1000 * MS)
+    return late_gpu_wait(gpu(**made), nodes, 0, built.keys, steps, places)
+
+
+def test_late_waits_for_the_gpu_leave_out_what_counts_elsewhere():
+    assert _late() == 30 * MS  # not that in data
+    assert _late(places=[("communication", 0, 2, 10 * MS)]) == 20 * MS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tier": "callbacks"},
+        {"seen": 9},
+        {"paused_ns": 60 * MS},
+        {"counters": {"cupti_errors": 1}},
+    ],
+)
+def test_late_waits_are_unknown_unless_the_steps_were_observed(fields):
+    assert _late(**fields) is None

@@ -124,8 +124,9 @@ def take_snapshot(
     keys = _keys(data)
     outliers = _checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes)
     if gpu is not None and outliers is not None:
-        nodes = threads[outliers.thread].nodes
-        late_ns = late_gpu_wait(gpu, nodes, outliers.thread, keys, steps.sum_ns)
+        thread = outliers.thread
+        places = ((data["steps"] or {}).get("spent") or {}).get("places", ())
+        late_ns = late_gpu_wait(gpu, threads[thread].nodes, thread, keys, steps, places)
         if late_ns is not None:
             steps = _steps(data["steps"], late_ns)
     return Snapshot(

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastprof.snapshot import Key, NodeTable
+from fastprof.snapshot import Key, NodeTable, Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import STEPS
 
@@ -30,8 +30,8 @@ ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "o
 #: Sections whose whole time is of one kind; the table in csrc/py/section_names.c has their kinds.
 _COVERING = frozenset({"data", "data_loading", "synchronization"})
 
-#: Pauses for other profilers up to this part of the steps leave their waits known.
-_PAUSED_MAY = 0.05
+#: If at most this part of the steps was not observed, their waits for the GPU are known.
+_UNSEEN_MAY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,42 @@ def make_split(
 
 
 def late_gpu_wait(
-    gpu: GpuSnapshot, nodes: NodeTable, thread: int, keys: Sequence[Key], steps_ns: int
+    gpu: GpuSnapshot,
+    nodes: NodeTable,
+    thread: int,
+    keys: Sequence[Key],
+    steps: Steps,
+    places: Sequence[Sequence[Any]],
 ) -> int | None:
     """Return the ns that a thread waited for the GPU in measured steps; None: not known.
 
     With external correlation CUPTI tells of a wait after its step.  So no step has it, but
-    the functions and sections have.  Waits in sections of one kind count for that kind.
+    the functions and sections have.  Waits in sections of one kind, and in functions that wait for
+    another reason, count there.
 
     Args:
         nodes: the tree of the training thread.
         thread: its number.
-        steps_ns: the wall time of the measured steps.
+        steps: the measured steps.
+        places: ``spent["places"]``, the functions that waited: (kind, thread, node, ns).
     """
-    if gpu.tier != "external" or gpu.paused_ns > _PAUSED_MAY * steps_ns or not nodes.phase:
+    least = 1.0 - _UNSEEN_MAY
+    seen = max((device.step_count for device in gpu.devices), default=0)
+    if (
+        gpu.tier != "external"
+        or not nodes.phase
+        or gpu.paused_ns > _UNSEEN_MAY * steps.sum_ns
+        or seen < least * steps.measured
+        or gpu.counters.get("cupti_errors")
+    ):
         return None
     covering = [key.kind == "section" and key.name in _COVERING for key in keys]
     covered = [False] * len(nodes)
+    for kind, of_thread, node, *_ in places:
+        if of_thread == thread and kind in ("communication", "lock", "io"):
+            covered[node] = True
     for i in range(1, len(nodes)):
-        covered[i] = covered[nodes.parent[i]] or covering[nodes.key[i]]
+        covered[i] = covered[i] or covered[nodes.parent[i]] or covering[nodes.key[i]]
     return sum(
         row.blocked_ns
         for row in gpu.host

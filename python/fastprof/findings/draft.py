@@ -242,7 +242,7 @@ def share_draft(
         evidence: sentences; empty ones are left out.
         value: the share to show, if it differs from the share of ``ms``.
         fix: the change, if it differs from the rule's text.
-        places: the time by outermost section, if the group does not give it.
+        places: the time by outermost section, if it is not that of the group.
         claims, beside: see :class:`Draft`.
         on_host: the host's own work, of which at most the part beside an idle GPU can be saved; a
             sentence behind the first one tells which part.
@@ -275,7 +275,11 @@ def share_draft(
         grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
         group=group,
         sections=sections,
-        places={k: v * scale for k, v in use.places.items()} if scale and use else places or {},
+        places=places
+        if places is not None
+        else {k: v * scale for k, v in use.places.items()}
+        if use
+        else {},
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
         beside=beside,

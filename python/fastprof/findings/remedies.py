@@ -38,6 +38,9 @@ _IN_WORKER, _HAND_OVER_MS = 1.2, 2.0
 #: If the training thread waits for a CPU for more of a step, no CPU is idle.
 _CROWDED = 0.1
 
+#: With less of a step left, fastprof's cost is nearly all of it, and the rest is not known.
+_LEAST_REST = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:
@@ -89,7 +92,8 @@ def _without_fastprof(facts: Facts, step_ms: float) -> tuple[float, float]:
     If the table of a step has fastprof's cost as a row, loading's row is without it.
     """
     own = sum(facts.own_costs.values())
-    return (1.0, (step_ms - own) / step_ms) if own and step_ms else facts.unhooked
+    rest = (step_ms - own) / step_ms if own and step_ms else 0.0
+    return (1.0, rest) if rest >= _LEAST_REST else facts.unhooked
 
 
 def _has_loader(facts: Facts) -> bool:

@@ -45,7 +45,7 @@ _BESIDE = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)  # twice the kernels of a recording
 def short_kernel(name: str, *, whole_function: bool = False) -> str:
     """Return the short name of one kernel; others may have the same.
 
@@ -55,12 +55,14 @@ def short_kernel(name: str, *, whole_function: bool = False) -> str:
     text = _UNNAMED.sub("", name[:_MOST_READ])
     if text.startswith("_Z"):
         return _mangled(text) or name
-    function, arguments = _call(text)
-    if not function or function == text:
+    path, arguments = _call(text[_result_ends(text) :])
+    if not path or path == text:
         return name
-    function = _last(function.rsplit(" ", 1)[-1])
+    function = _last(path)
     if arguments and _GENERIC.fullmatch(function):
         main, inner = _call(next(iter(_arguments(arguments)), ""))
+        if _type(main):  # its types only: the namespace says what it does
+            return _last(path.rpartition("::")[0]) + _of(_parts(arguments)[1]) or name
         return _last(main) + _of(_parts(inner)[1]) or name
     operations, types = _parts(arguments)
     if operations:
@@ -100,6 +102,21 @@ def _by_label(labels: Mapping[str, str]) -> dict[str, list[str]]:
     for name, label in labels.items():
         found.setdefault(label, []).append(name)
     return found
+
+
+def _result_ends(text: str) -> int:
+    """Return where the function begins: behind the type of the result."""
+    depth = start = 0
+    for i, char in enumerate(text):
+        if char == "(" and not depth:
+            break
+        if char in _OPEN:
+            depth += 1
+        elif char in _CLOSE:
+            depth = max(0, depth - 1)
+        elif char == " " and not depth:
+            start = i + 1
+    return start
 
 
 def _call(text: str) -> tuple[str, str]:

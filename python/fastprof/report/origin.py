@@ -24,10 +24,15 @@ _TYPED = ("<stdin>", "<ipython-input", "<python-input")
 STANDARD = "Python's standard library"
 
 
+def is_own_file(file: str) -> bool:
+    """Return whether a source file is fastprof's."""
+    file = file.replace("\\", "/")
+    return bool(_OWN.search(file)) and not _DEMO.search(file)
+
+
 def is_own(key: Key) -> bool:
     """Return whether a function is fastprof's."""
-    file = key.file.replace("\\", "/")
-    return key.name == "(fastprof)" or (bool(_OWN.search(file)) and not _DEMO.search(file))
+    return key.name == "(fastprof)" or is_own_file(key.file)
 
 
 def is_library(key: Key) -> bool:

@@ -190,7 +190,9 @@ def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
         text = _text(snapshot, snapshot.threads[place.thread].nodes, place.node)
         of_kind = out.setdefault(place.kind, {})
         of_kind[text] = of_kind.get(text, 0) + place.ns
-    lines = snapshot.gpu.lines if snapshot.gpu is not None else ()
+    # With external correlation waits have no lines; those from before it are a small part.
+    gpu = snapshot.gpu
+    lines = gpu.lines if gpu is not None and gpu.tier != "external" else ()
     for line in lines:
         text = f"{line.function} {file_name(line.file)}:{line.line}"
         of_kind = out.setdefault("gpu_wait", {})

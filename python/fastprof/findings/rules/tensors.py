@@ -22,6 +22,7 @@ from fastprof.findings.remedies import pageable, transfer_fix
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, size
+from fastprof.report.origin import is_own_file
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: From this many calls per span on, reading values is a loop over elements, whose own Python time
@@ -136,6 +137,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
     else:
         raise Abstain("neither functions nor operators were recorded")
     ms, _ = while_idle(facts, ms)  # the rest may wait for a busy GPU
+    places = _without_moves(use, ms)
     alone = facts.has_functions and _copies_alone(facts) > ms / 2
     return share_draft(
         facts, LIMITS["copy-share"], ms,
@@ -154,8 +156,20 @@ def tensor_copies(facts: Facts) -> Draft | None:
         fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
               ".contiguous()."),) if alone else _ON_CPU if facts.cpu_only
         else _ON_GPU if facts.timeline is not None and facts.framework == "torch" else (),
-        group="copies", on_host=True,
+        group="copies", places=places, on_host=True,
     )  # fmt: skip
+
+
+def _without_moves(use: Use, ms: float) -> dict[str, float] | None:
+    """Return where ``ms`` of the time of ``use`` is, beside moves to the GPU; None: as all of it.
+
+    fastprof opens the section h2d around these moves.
+    """
+    if not any(name in use.places for name in H2D):
+        return None
+    kept = {name: there for name, there in use.places.items() if name not in H2D}
+    whole = sum(kept.values())
+    return {name: there * min(1.0, ms / whole) for name, there in kept.items()} if whole else {}
 
 
 _ON_CPU = ("Create batches in the dtype of the model, once, so that no step converts them.",)
@@ -251,7 +265,10 @@ def _copying_functions(facts: Facts) -> str:
     rows = [
         (f.gpu.transfer_ns, -f.gpu.gpu_ns, -f.cum_ms, f)
         for f in facts.report.functions
-        if f.kind == "python" and f.gpu is not None and f.gpu.transfer_ns
+        if f.kind == "python"
+        and f.gpu is not None
+        and f.gpu.transfer_ns
+        and not is_own_file(f.file)  # a wrapper of Tensor.to
     ]
     if not rows:
         return ""

@@ -414,8 +414,13 @@ class Hooks(Guarded):
     def _install_copies(self) -> None:
         tensor = self._torch.Tensor
         # Clipping gradients alone calls to() for each parameter, on the GPU.
-        self._replace("copies", tensor, "cuda", *self._aside(H2D), _is_on_gpu)
-        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu), _is_on_gpu)
+        here = self._phases.here
+
+        def stays(args: Any) -> bool:
+            return not here() or _is_on_gpu(args)
+
+        self._replace("copies", tensor, "cuda", *self._aside(H2D), stays)
+        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu), stays)
 
     def _aside(
         self, section: Any, wanted: Callable[[Any, Any], bool] | None = None, phase: str = ""
