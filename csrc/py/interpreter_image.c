@@ -1,5 +1,3 @@
-#define _GNU_SOURCE /* dl_iterate_phdr */
-
 #include "py/interpreter_image.h"
 
 typedef struct image {
