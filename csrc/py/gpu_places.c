@@ -109,8 +109,8 @@ lane_of(fp_gpu *g, const fp_thread *t)
 /* Is this a call that submits work to the device, or waits for it?  Only C code
  * does.  The interpreter's own functions (len, list.append) do so through
  * operators and functions that they call in C, which have no event at all;
- * float, int, bool and complex read a tensor's value.  A pair of ids costs 230 ns on
- * an H100, and a program calls such functions most. */
+ * float, int, bool and complex read a tensor's value.  A pair of ids costs
+ * 230 ns on an H100, and a program calls such functions most. */
 static int
 may_use_device(fp_key key)
 {

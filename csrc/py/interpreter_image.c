@@ -31,20 +31,17 @@ look_at(struct dl_phdr_info *object, size_t size, void *found)
     *(image *)found = one;
     return 1;
 }
+#endif
 
 void
 fp_interpreter_image_find(void)
 {
+#ifdef __linux__
     if (interpreter.end == 0) {
         (void)dl_iterate_phdr(look_at, &interpreter);
     }
-}
-#else
-void
-fp_interpreter_image_find(void)
-{
-}
 #endif
+}
 
 int
 fp_interpreter_has(fp_key key)

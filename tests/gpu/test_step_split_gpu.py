@@ -46,12 +46,17 @@ end(r)
 """
 
 
-def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_path: Path) -> None:
-    path = tmp_path / "run.fprof"
-    paths = f"{SOURCE}:{fake_gpu.directory}"
-    done = fake_gpu.run(LOOP, str(path), PYTHONPATH=paths, CUDA_HOME="")
+def recorded(gpu: FakeGpu, folder: Path, loop: str = LOOP, **env: str) -> fastprof.Report:
+    """Return the saved report of a loop that ran on the fake."""
+    path = folder / "run.fprof"
+    paths = f"{SOURCE}:{gpu.directory}"
+    done = gpu.run(loop, str(path), PYTHONPATH=paths, CUDA_HOME="", **env)
     assert done.returncode == 0, done.stderr
-    report = fastprof.load(path)
+    return fastprof.load(path)
+
+
+def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_path: Path) -> None:
+    report = recorded(fake_gpu, tmp_path)
     snapshot = report.snapshot
     split = dict(snapshot.steps.split)
     assert sum(split.values()) == snapshot.steps.sum_ns
@@ -69,13 +74,7 @@ def test_with_external_correlation_waits_are_known_at_the_end(
     fake_gpu: FakeGpu, tmp_path: Path
 ) -> None:
     """Also after torch.profiler, which keeps the subscriber slot."""
-    path = tmp_path / "run.fprof"
-    paths = f"{SOURCE}:{fake_gpu.directory}"
-    done = fake_gpu.run(
-        LOOP, str(path), PYTHONPATH=paths, CUDA_HOME="", FAKE_CUPTI_HOLDER="another profiler"
-    )
-    assert done.returncode == 0, done.stderr
-    snapshot = fastprof.load(path).snapshot
+    snapshot = recorded(fake_gpu, tmp_path, FAKE_CUPTI_HOLDER="another profiler").snapshot
     assert snapshot.gpu is not None
     assert snapshot.gpu.tier == "external"
     split = dict(snapshot.steps.split)
@@ -102,11 +101,7 @@ def test_a_wait_within_a_wrapper_of_fastprof_s_is_in_the_program_s_line(
     fake_gpu: FakeGpu, tmp_path: Path
 ) -> None:
     """As of ``Tensor.to``: a finding named a file of fastprof's."""
-    path = tmp_path / "run.fprof"
-    paths = f"{SOURCE}:{fake_gpu.directory}"
     loop = LOOP.replace("gpu_find._TOOLKITS", f"{WRAPPED}\ngpu_find._TOOLKITS", 1)
-    done = fake_gpu.run(loop, str(path), PYTHONPATH=paths, CUDA_HOME="")
-    assert done.returncode == 0, done.stderr
-    gpu = fastprof.load(path).snapshot.gpu
+    gpu = recorded(fake_gpu, tmp_path, loop).snapshot.gpu
     assert gpu is not None
     assert {(line.file, line.function) for line in gpu.lines} == {("<string>", "step")}

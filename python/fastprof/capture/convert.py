@@ -125,10 +125,11 @@ def take_snapshot(
     outliers = _checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes)
     if gpu is not None and outliers is not None:
         thread = outliers.thread
-        places = ((data["steps"] or {}).get("spent") or {}).get("places", ())
+        spent = (data["steps"] or {}).get("spent")
+        places = (spent or {}).get("places", ())
         late_ns = late_gpu_wait(gpu, threads[thread].nodes, thread, keys, steps, places)
         if late_ns is not None:
-            steps = _steps(data["steps"], late_ns)
+            steps = _with_split(steps, spent, late_ns)
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
@@ -304,7 +305,7 @@ def _section(row: Sequence[Any]) -> SectionStats:
     )
 
 
-def _steps(data: Mapping[str, Any] | None, gpu_wait_ns: int | None = None) -> Steps:
+def _steps(data: Mapping[str, Any] | None) -> Steps:
     if data is None:
         return Steps()
     fields = dict(data)
@@ -321,18 +322,27 @@ def _steps(data: Mapping[str, Any] | None, gpu_wait_ns: int | None = None) -> St
     if series is None:
         return steps
     n = steps.measured
-    split = make_split(spent, n, steps.sum_ns, gpu_wait_ns)
     has_gc = spent is not None and n > 0 and spent["gc_steps"] == n
-    kinds = {name for name, _ns in split.rows}
-    return replace(
+    steps = replace(
         steps,
         series=_series(series, has_gc=has_gc),
+        gc_runs=tuple(spent["gc_runs"]) if spent is not None and has_gc else (),
+    )
+    return _with_split(steps, spent)
+
+
+def _with_split(
+    steps: Steps, spent: Mapping[str, Any] | None, gpu_wait_ns: int | None = None
+) -> Steps:
+    """Return the steps with their time by kind; the arguments are those of :func:`make_split`."""
+    split = make_split(spent, steps.measured, steps.sum_ns, gpu_wait_ns)
+    kinds = {name for name, _ns in split.rows}
+    places = (spent or {}).get("places", ())
+    return replace(
+        steps,
         split=split.rows,
         split_missing=split.missing,
-        split_places=tuple(
-            SplitPlace(*place) for place in (spent or {}).get("places", ()) if place[0] in kinds
-        ),
-        gc_runs=tuple(spent["gc_runs"]) if spent is not None and has_gc else (),
+        split_places=tuple(SplitPlace(*place) for place in places if place[0] in kinds),
     )
 
 

@@ -36,14 +36,13 @@ def recorded(
         times.append(time.perf_counter())
         prof.stop()
     times.append(time.perf_counter())
-    found = tables(prof)
+    found = tables(prof.report())
     found["seconds"] = dict(zip(("start", "work", "stop"), map(float.__sub__, times[1:], times)))
     return found
 
 
-def tables(prof: Any) -> dict[str, Any]:
-    """Return the GPU's tables of a recording that has ended."""
-    report = prof.report()
+def tables(report: Any) -> dict[str, Any]:
+    """Return the GPU's tables of a report."""
     gpu = report.snapshot.gpu
     if gpu is None or gpu.status != "on":
         raise RuntimeError(f"the GPU was not recorded: {gpu and gpu.reason}")

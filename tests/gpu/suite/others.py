@@ -168,7 +168,7 @@ def by_fastprof(torch: Any, step: Callable[[], None], steps: int) -> dict[str, l
             prof.step()
         torch.cuda.synchronize()
     found: dict[str, list[float]] = {}
-    for row in tables(prof)["gpu"]["kernels"]:
+    for row in tables(prof.report())["gpu"]["kernels"]:
         sums = found.setdefault(oracles.plain_name(row[0]), [0, 0])
         sums[0] += row[12]
         sums[1] += row[13]
@@ -220,16 +220,13 @@ def default_run(device_name: str) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=80, cwd=folder)
         if done.returncode != 0:
             raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-3000:]}")
-        report = fastprof.load(Path(folder) / "out" / "train_profile.fprof")
-    gpu = report.snapshot.gpu
-    if gpu is None or gpu.status != "on":
-        raise RuntimeError(f"the GPU was not recorded: {gpu and gpu.reason}")
-    found = gpu.to_dict()
+        found = tables(fastprof.load(Path(folder) / "out" / "train_profile.fprof"))
+    gpu = found["gpu"]
     return {
-        "tier": gpu.tier,
-        "how": dict(oracles.by_how(found)),
-        "kernels": {row.name: row.gpu.kernels for row in report.sections if row.gpu is not None},
-        "syncs": found["counters"]["syncs"],
+        "tier": gpu["tier"],
+        "how": dict(oracles.by_how(gpu)),
+        "kernels": {name: row["kernels"] for name, row in found["sections"].items()},
+        "syncs": gpu["counters"]["syncs"],
         "printed": done.stdout,
     }
 
