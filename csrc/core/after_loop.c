@@ -23,10 +23,12 @@ ticks_beyond(const fp_steps *s)
     return s->paused_at - s->start - s->paused_ticks;
 }
 
+/* What [grown] has more than [usual] entries in each of [windows]. */
 static uint64_t
-share(uint64_t whole, double part)
+excess(uint64_t grown, uint64_t usual, double windows)
 {
-    return part < 1 ? (uint64_t)((double)whole * part + 0.5) : whole;
+    uint64_t expected = (uint64_t)((double)usual * windows + 0.5);
+    return grown > expected ? grown - expected : 0;
 }
 
 /* Estimates [p]: the growth of [n] since the last look, less the usual growth
@@ -51,15 +53,12 @@ reckon(part *p, const fp_outliers *o, const fp_node *n, uint64_t steps)
     const fp_outlier_row usual = fp_outliers_usual(o, n->index);
     double windows = (double)steps / (double)o->seen_steps;
     double of_steps = (double)usual.ticks * windows;
-    uint64_t expected = (uint64_t)((double)usual.calls * windows + 0.5);
-    p->calls = calls > expected ? calls - expected : 0;
-    p->entered = p->calls != 0 || m->open || (calls == 0 && resumes != 0);
+    p->calls = excess(calls, usual.calls, windows);
+    p->resumes = excess(resumes, usual.resumes, windows);
+    p->entered = p->calls != 0 || p->resumes != 0 || m->open;
     p->ticks = p->entered && of_steps < (double)p->most
                    ? p->most - (int64_t)of_steps
                    : 0;
-    double beyond = (double)p->ticks / (double)(p->most + (p->most == 0));
-    p->resumes = calls == 0 ? share(resumes, beyond)
-                            : share(resumes, (double)p->calls / (double)calls);
 }
 
 /* Scales the parts so that their sum is [beyond], or as close to it as they

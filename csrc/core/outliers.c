@@ -200,6 +200,7 @@ fp_outliers_usual(const fp_outliers *o, uint32_t index)
         const fp_outlier_mark *m = &o->mark[number];
         row.ticks = fp_outliers_minus(m->ticks, m->unusual_ticks);
         row.calls = m->calls - m->unusual_calls;
+        row.resumes = m->resumes - m->unusual_resumes;
     }
     return row;
 }

@@ -119,6 +119,7 @@ cover(fp_outliers *o, const fp_tree *tree)
             mark_node(m, n);
             m->unusual_ticks = m->ticks;
             m->unusual_calls = m->calls;
+            m->unusual_resumes = m->resumes;
             m->open = 1;
         }
     }
@@ -144,6 +145,7 @@ see(fp_outlier_mark *m, const fp_node *n, int unusual, fp_outlier *into)
     if (unusual) {
         m->unusual_ticks += row.ticks;
         m->unusual_calls += row.calls;
+        m->unusual_resumes += row.resumes;
     }
     if (into != NULL && row.ticks > 0) {
         keep_row(into, &row);

@@ -15,6 +15,7 @@ typedef struct fp_outlier_mark {
     uint64_t resumes;
     int64_t unusual_ticks;
     uint64_t unusual_calls;
+    uint64_t unusual_resumes;
     uint32_t node : 31; /* its index in the tree */
     uint32_t open : 1;  /* may have run on without being entered */
     uint16_t child;     /* number of the first child's mark; 0: none */

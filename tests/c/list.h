@@ -1,5 +1,6 @@
 /* Every test of the C suite, in the order in which they run. */
 X(after_loop_moves_time_after_the_last_step_outside)
+X(after_loop_leaves_the_resumes_of_slow_steps)
 X(after_loop_keeps_the_sums)
 X(after_loop_f36_without_memory_moves_nothing)
 X(alloc_zeroed_is_zero_and_counted)

@@ -132,6 +132,43 @@ FP_TEST(after_loop_moves_time_after_the_last_step_outside)
     }
 }
 
+/* A generator that each step resumes once, for [ticks]: the source of data. */
+static int64_t
+resumed(fp_thread *t, int64_t ticks, int64_t now)
+{
+    fp_node *n = kit_enter(t, kit_function(SAMPLE), now);
+    n->calls--;
+    n->resumes++;
+    fp_thread_leave(t, kit_function(SAMPLE), now += ticks);
+    return now;
+}
+
+/* The last steps wait longer for data.  Their resumes are counted, not
+ * estimated by the time that moves: they belong to the steps. */
+FP_TEST(after_loop_leaves_the_resumes_of_slow_steps)
+{
+    kit k;
+    begin(&k, read_slowly);
+    fp_thread *t = k.thread;
+    kit_enter(t, kit_function(MAIN), 0);
+    int64_t now = 0;
+    for (int i = 0; i < 200 || t->outliers->window_steps != 0; i++) {
+        now = resumed(t, 5, now + 10);
+        fp_thread_end_step(t, now += 90);
+    }
+    for (int i = 0; i < 5; i++) {
+        now = resumed(t, 50, now + 10);
+        fp_thread_end_step(t, now += 90);
+    }
+    CHECK_UINT(t->outliers->window_steps, 5);
+    uint64_t expected = kit_sum(t, kit_function(SAMPLE)).resumes;
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, now += 900), FP_OK);
+    CHECK_INT(fp_thread_end_loop(t), 900);
+    const fp_node *main_ = at(t, fp_tree_root(&t->tree), kit_function(MAIN));
+    CHECK_UINT(at(t, main_, kit_function(SAMPLE))->resumes, expected);
+    end(&k);
+}
+
 /* No time is lost or added, whatever the steps were. */
 FP_TEST(after_loop_keeps_the_sums)
 {
