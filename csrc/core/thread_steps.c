@@ -111,7 +111,7 @@ fp_thread_resume_step(fp_thread *t, int64_t now)
     t->bottom_since = now;
 }
 
-void
+int
 fp_thread_end_step(fp_thread *t, int64_t now)
 {
     int paused = t->steps->paused;
@@ -145,4 +145,5 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     if (paused) {
         fp_thread_pause_step(t, now);
     }
+    return measured;
 }

@@ -65,7 +65,8 @@ void
 fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now);
 
 void
-fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now);
+fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now,
+                  int measured);
 
 /* Removes the correlation ids that the calling thread has pushed. */
 void

@@ -211,19 +211,20 @@ fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
 }
 
 void
-fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now)
+fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now,
+                  int measured)
 {
     (void)began;
     fp_gpu *g = fp_gpu_if_any();
     fp_lane *lane = r->gpu_on ? lane_of(g, t) : NULL;
     if (lane != NULL) {
-        int measured = t->steps->count > t->steps->skip && !r->gpu.partial &&
-                       atomic_load(&g->state) == FP_GPU_ON;
+        int seen =
+            measured && !r->gpu.partial && atomic_load(&g->state) == FP_GPU_ON;
         r->gpu.partial = 0;
         fp_gpu_layer_tell(g, lane,
                           &(fp_event){.kind = FP_EVENT_STEP,
                                       .ticks = now,
                                       .id = t->steps->count - 1,
-                                      .section = (uint16_t)measured});
+                                      .section = (uint16_t)seen});
     }
 }

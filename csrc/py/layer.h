@@ -47,9 +47,10 @@ typedef struct fp_layer {
     void (*section_opens)(const struct fp_section_object *s);
     void (*section_closed)(const struct fp_section_object *s,
                            struct fp_recorder *r);
-    /* The step of [t] that began at [began] has ended. */
+    /* The step of [t] that began at [began] has ended.  [measured]: it is
+     * neither warm-up nor without the hook. */
     void (*stepped)(struct fp_recorder *r, fp_thread *t, int64_t began,
-                    int64_t now);
+                    int64_t now, int measured);
     /* A window of the trace has begun or ended. */
     void (*traced)(struct fp_recorder *r, int64_t now);
     /* The recorder is about to export; the layer adds its counters. */

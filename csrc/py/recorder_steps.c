@@ -181,9 +181,9 @@ fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
             t->split->signals = fp_recorder_signals(r);
         }
         fp_recorder_phase_before_step(r);
-        fp_thread_end_step(t, now);
+        int measured = fp_thread_end_step(t, now);
         fp_recorder_phase_after_step(r, now);
-        FP_LAYERS(r, stepped, r, t, began, now);
+        FP_LAYERS(r, stepped, r, t, began, now, measured);
         fp_recorder_check_budget(r, t->steps);
     }
     else if (t != NULL) {

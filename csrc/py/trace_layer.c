@@ -201,8 +201,9 @@ functions_stop(fp_recorder *r)
 }
 
 static void
-stepped(fp_recorder *r, fp_thread *t, int64_t began, int64_t now)
+stepped(fp_recorder *r, fp_thread *t, int64_t began, int64_t now, int measured)
 {
+    (void)measured;
     if (r->tracing) {
         fp_trace_step(&r->trace.log, t, t->steps->count - 1, began, now);
     }

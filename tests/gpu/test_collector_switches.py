@@ -162,6 +162,28 @@ assert end(r).gpu["devices"][0]["step_count"] == 3 + 2
     check(fake_gpu, tier, code)
 
 
+@each_tier
+def test_steps_without_the_function_hook_are_no_measured_steps(
+    fake_gpu: FakeGpu, tier: str
+) -> None:
+    code = """
+r = begin(tier)
+r.plan_unprofiled(3)
+for count in range(9):
+    if count == 6:
+        r.end_unprofiled(True)
+    fakegpu.launch("k", 1000)
+    fakegpu.synchronize()
+    r.step()
+    if count == 2:
+        assert r.begin_unprofiled()
+device = end(r).gpu["devices"][0]
+# The first began before the recording; three had no hook.
+assert (device["step_count"], device["steps"]["kernel_ns"]) == (5, 5000), device
+"""
+    check(fake_gpu, tier, code)
+
+
 def test_functions_of_the_interpreter_push_no_ids(fake_gpu: FakeGpu) -> None:
     """A pair of ids costs more than such a call, and those calls are the most frequent."""
     code = """
