@@ -27,8 +27,7 @@ from fastprof.comparison.stats.significance import (
     Series,
     benjamini_hochberg,
     decide,
-    effect_of_runs,
-    effect_of_steps,
+    effect_of_sides,
     welch,
     withdrawn,
 )
@@ -184,8 +183,7 @@ def _pair(
     noise: float,
 ) -> Pair:
     before, after = sides[0], sides[i]
-    single = len(before) == len(after) == 1
-    effects = _effects(before, after, level=level, noise=noise if single else 0.0)
+    effects = _effects(before, after, level=level, noise=noise)
     return Pair(
         before=labels[0],
         after=labels[i],
@@ -220,20 +218,16 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
                 effects.append(_one_sided(shown, before, after, a, b))
             continue
         x, y = ([s for s in side if s is not None] for side in (a, b))
-        cost = recording(before, after, aliases)
+        effect = effect_of_sides(
+            shown, kind, x, y, level=level, noise=noise,
+            lost_ms=0.0 if kind == "cpu" else max(run.lost_ms for run in (*before, *after)),
+            recording=recording(before, after, aliases), rows=len(names),
+        )  # fmt: skip
         if single:
-            lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
-            effect = effect_of_steps(
-                shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms,
-                recording=cost, rows=len(names),
-            )  # fmt: skip
-            effects.append(_doubted(effect, before[0], after[0]))
-        else:
-            means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
-            effect = effect_of_runs(shown, kind, *means, level=level, recording=cost)
-            if ranks and effect.p is not None:
-                effect = withdrawn(effect, RANKS)
-            effects.append(effect)
+            effect = _doubted(effect, before[0], after[0])
+        elif ranks and effect.p is not None:
+            effect = withdrawn(effect, RANKS)
+        effects.append(effect)
     return decide(effects, level=level)
 
 
