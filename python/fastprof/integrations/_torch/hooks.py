@@ -16,7 +16,7 @@ from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
-from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, without_hooks
+from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, around_scripting
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
@@ -115,9 +115,7 @@ class Hooks(Guarded):
         if hasattr(self._torch, "compile"):
             self._replace("forward", self._torch, "compile", None, self._watch_compiled)
         self._watch_compiled()
-        scripts = sys.modules.get("torch.jit._recursive")
-        if hasattr(scripts, "create_script_module"):  # torch.jit.script calls it
-            self._replace("scripted modules", scripts, "create_script_module", *without_hooks())
+        around_scripting(functools.partial(self._replace, "scripted modules"))
 
     def _arm(self) -> None:
         # Use the same key each time: torch.compile guards on it.
