@@ -20,6 +20,7 @@ from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, a
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
+from fastprof.session.patching.compiling import compiling_test
 from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
 
 CHECKPOINT = profile_section("checkpoint")
@@ -485,9 +486,3 @@ def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
     target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
     target = getattr(target, "device", target)  # of to(other)
     return isinstance(target, int) or str(target).startswith("cuda")
-
-
-def compiling_test(torch: Any) -> Callable[[], bool]:
-    """Return ``torch.compiler.is_compiling``, or a function that returns False without it."""
-    compiler = getattr(torch, "compiler", None)
-    return getattr(compiler, "is_compiling", None) or (lambda: False)
