@@ -2,6 +2,7 @@
  * lists.  It changes nothing, so it may run while recording. */
 #include "py/export_parts.h"
 
+#include "py/call_sites.h"
 #include "py/gpu_view.h"
 #include "py/guard.h"
 #include "py/run_phase.h"
@@ -112,8 +113,7 @@ export_counters(const fp_recorder *r)
         (ull)r->recording.nvtx_without_gil, "nvtx_unmatched",
         (ull)r->recording.nvtx_unmatched, "nvtx_unbalanced",
         (ull)r->recording.nvtx_unbalanced, "call_sites_off",
-        (ull)fp_recorder_sites_off(r), "displaced",
-        (int)r->recording.displaced);
+        (ull)fp_call_sites_off(r), "displaced", (int)r->recording.displaced);
 }
 
 static PyObject *
