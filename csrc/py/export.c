@@ -2,6 +2,7 @@
  * lists.  It changes nothing, so it may run while recording. */
 #include "py/export_parts.h"
 
+#include "py/call_sites.h"
 #include "py/gpu_view.h"
 #include "py/guard.h"
 #include "py/run_phase.h"
@@ -59,13 +60,10 @@ export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
         PyErr_NoMemory();
     }
     for (int p = 0; p < FP_RUN_PHASES; p++) {
-        fp_section_table of = fp_thread_sections_of(t, (fp_run_phase)p);
-        for (uint32_t i = 0; *list != NULL && i < of.capacity; i++) {
-            /* Python code may have run and opened new sections. */
-            of = fp_thread_sections_of(t, (fp_run_phase)p);
-            c->from = of.section[i];
-            if (c->from != NULL &&
-                (c->from->count != 0 || c->from->open != 0)) {
+        uint32_t at = 0;
+        while (*list != NULL && (c->from = fp_export_next_section(
+                                     t, (fp_run_phase)p, &at)) != NULL) {
+            if (c->from->count != 0 || c->from->open != 0) {
                 fp_export_add(list, export_section(x, c, thread, p));
             }
         }
@@ -79,9 +77,10 @@ lost_samples(const fp_thread *t)
 {
     uint64_t lost = t->steps != NULL ? t->steps->hist.lost : 0;
     for (int p = 0; p < FP_RUN_PHASES; p++) {
-        fp_section_table of = fp_thread_sections_of(t, (fp_run_phase)p);
-        for (uint32_t i = 0; i < of.capacity; i++) {
-            lost += of.section[i] != NULL ? of.section[i]->hist.lost : 0;
+        const fp_section *s;
+        uint32_t at = 0;
+        while ((s = fp_export_next_section(t, (fp_run_phase)p, &at)) != NULL) {
+            lost += s->hist.lost;
         }
     }
     return lost;
@@ -112,8 +111,7 @@ export_counters(const fp_recorder *r)
         (ull)r->recording.nvtx_without_gil, "nvtx_unmatched",
         (ull)r->recording.nvtx_unmatched, "nvtx_unbalanced",
         (ull)r->recording.nvtx_unbalanced, "call_sites_off",
-        (ull)fp_recorder_sites_off(r), "displaced",
-        (int)r->recording.displaced);
+        (ull)fp_call_sites_off(r), "displaced", (int)r->recording.displaced);
 }
 
 static PyObject *

@@ -106,13 +106,12 @@ static PyObject *
 usual_sections(fp_export *x, const fp_thread *t)
 {
     PyObject *list = PyList_New(0);
+    const fp_section *s;
+    uint32_t at = 0;
     /* Only measured steps have usual times. */
-    fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
-    for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
-        /* Python code may have run and opened new sections. */
-        of = fp_thread_sections_of(t, FP_RUN_STEPS);
-        const fp_section *s = of.section[i];
-        if (s == NULL || s->usual_ticks <= 0) {
+    while (list != NULL &&
+           (s = fp_export_next_section(t, FP_RUN_STEPS, &at)) != NULL) {
+        if (s->usual_ticks <= 0) {
             continue;
         }
         long long ns = fp_export_ns(x, s->usual_ticks);

@@ -84,6 +84,21 @@ fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended);
 void
 fp_export_forget_threads(fp_export *x);
 
+/* The next section that [t] has in [phase], from number *at on; NULL: there are
+ * no more.  Between two calls Python code may run and open new sections. */
+static inline const fp_section *
+fp_export_next_section(const fp_thread *t, fp_run_phase phase, uint32_t *at)
+{
+    fp_section_table of = fp_thread_sections_of(t, phase);
+    while (*at < of.capacity) {
+        const fp_section *s = of.section[(*at)++];
+        if (s != NULL) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
 PyObject *
 fp_export_hist(const fp_export *x, const fp_hist *h);
 

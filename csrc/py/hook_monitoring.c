@@ -5,6 +5,7 @@
  * cheaper than a builtin method and needs no argument parsing.  A callback
  * gets the code object, so no frame object is ever created.  See
  * monitoring_events.h. */
+#include "py/call_sites.h"
 #include "py/guard.h"
 #include "py/hooks.h"
 #include "py/monitoring_events.h"
@@ -108,19 +109,11 @@ fp_monitoring_leave_out_sites(fp_recorder *r)
     return 1;
 }
 
-/* Restarts the count of call sites that are switched off. */
-static void
-count_sites_anew(fp_recorder *r)
-{
-    r->recording.sites_off_most = fp_recorder_sites_off(r);
-    r->recording.sites_off = 0;
-}
-
 void
 fp_monitoring_rearm(fp_recorder *r)
 {
     set_call_handler(r);
-    count_sites_anew(r);
+    fp_call_sites_count_anew(r);
     r->state->restart_events =
         r->recording.any_muted | r->recording.leaves_out_sites;
     fp_tool_restart_events(r->state);
@@ -143,7 +136,7 @@ fp_monitoring_start(fp_recorder *r)
          * sends all events again, and unwanted ones will be switched off
          * again; the rest may stay as it is.  A restart of events would affect
          * all tools. */
-        count_sites_anew(r);
+        fp_call_sites_count_anew(r);
     }
     else if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */

@@ -1,6 +1,7 @@
 #include "py/monitoring_events.h"
 
 #include "py/call_form.h"
+#include "py/call_sites.h"
 #include "py/events.h"
 #include "py/threads.h"
 
@@ -344,8 +345,7 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_call(self, args, nargsf, kw);
 }
 
-/* Like on_call, if call sites of Python functions are to be switched off:
- * PY_START reports those calls anyway.  See budget.c. */
+/* Like on_call, if call sites of Python functions are switched off. */
 static PyObject *
 on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
              PyObject *kw)
@@ -353,21 +353,8 @@ on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
     fp_thread *t = plain_thread(self, nargsf, 4);
     if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
         fp_recorder *r = ((fp_callback *)self)->recorder;
-        if (r->recording.sites_wait != 0) {
-            r->recording.sites_wait--;
-            Py_RETURN_NONE;
-        }
-        uint32_t nodes;
-        int open = fp_recorder_has_open_c_call(r, (fp_key)args[0], &nodes);
-        r->recording.budget.visits += nodes;
-        if (open) {
-            /* The check repeats at each call, so skip as many events as it
-             * visited nodes. */
-            r->recording.sites_wait = nodes;
-            Py_RETURN_NONE;
-        }
-        r->recording.sites_off++;
-        return Py_NewRef(r->state->disable);
+        int off = fp_call_site_goes_off(r, (fp_key)args[0]);
+        return Py_NewRef(off ? r->state->disable : Py_None);
     }
     return on_call(self, args, nargsf, kw);
 }

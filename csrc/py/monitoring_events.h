@@ -7,7 +7,7 @@
  *   Python function                PY_START ...           ignored
  *   type, callable object          C_RETURN or C_RAISE    optional
  *   bound method over a builtin    C_RETURN of the builtin, or (3.13, called
- *     (every pybind11 method)      with *args) nothing: see enter_bound */
+ *     (every pybind11 method)      with *args) nothing: see ends_unseen */
 #ifndef FP_PY_MONITORING_EVENTS_H
 #define FP_PY_MONITORING_EVENTS_H
 

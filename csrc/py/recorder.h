@@ -87,14 +87,6 @@ fp_recorder_next(const fp_recorder *r, const fp_thread *t)
 /* Serial number of the joined record of ended threads. */
 #define FP_ENDED_SERIAL 0x7FFFFFFF
 
-/* The largest number of call sites that were off at the same time. */
-static inline uint64_t
-fp_recorder_sites_off(const fp_recorder *r)
-{
-    const fp_recording *c = &r->recording;
-    return c->sites_off > c->sites_off_most ? c->sites_off : c->sites_off_most;
-}
-
 static inline fp_recorder *
 fp_recorder_cast(PyObject *self)
 {

@@ -42,6 +42,11 @@ fp_section_park(PyObject *self, PyObject *ignored);
 PyObject *
 fp_section_resume(PyObject *self, PyObject *ignored);
 
+/* Adds the tuple COVERING_SECTIONS to [module].  Returns 0, or -1 with an
+ * exception. */
+int
+fp_section_add_covering(PyObject *module);
+
 /* The module's function profile_section(). */
 PyObject *
 fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,

@@ -27,15 +27,38 @@ static const struct meaning {
     {"synchronization", FP_PHASE_NONE, FP_KIND_COMMUNICATION},
 };
 
+enum { MEANINGS = sizeof(meanings) / sizeof(meanings[0]) };
+
 static struct meaning
 meaning_of(PyObject *name)
 {
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+    for (size_t i = 0; i < MEANINGS; i++) {
         if (PyUnicode_CompareWithASCIIString(name, meanings[i].name) == 0) {
             return meanings[i];
         }
     }
     return (struct meaning){NULL, FP_PHASE_NONE, FP_KIND_NONE};
+}
+
+int
+fp_section_add_covering(PyObject *module)
+{
+    PyObject *names = PyList_New(0);
+    int rc = names != NULL ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < MEANINGS; i++) {
+        if (meanings[i].kind != FP_KIND_NONE) {
+            PyObject *name = PyUnicode_FromString(meanings[i].name);
+            rc = name != NULL ? PyList_Append(names, name) : -1;
+            Py_XDECREF(name);
+        }
+    }
+    PyObject *kept = rc == 0 ? PyList_AsTuple(names) : NULL;
+    rc = kept != NULL
+             ? PyModule_AddObjectRef(module, "COVERING_SECTIONS", kept)
+             : -1;
+    Py_XDECREF(kept);
+    Py_XDECREF(names);
+    return rc;
 }
 
 /* The number of [name]; a new name gets the next one.  -1 with an

@@ -182,5 +182,5 @@ fp_section_add_type(PyObject *module, fp_state *st)
     }
     int rc = PyModule_AddObjectRef(module, "profile_section", make);
     Py_DECREF(make);
-    return rc;
+    return rc == 0 ? fp_section_add_covering(module) : rc;
 }

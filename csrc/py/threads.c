@@ -268,32 +268,7 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
     return n;
 }
 
-/* ---- paths ---- */
-
-int
-fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
-                            uint32_t *nodes)
-{
-    *nodes = 0;
-    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
-        fp_path_walk w = fp_path_walk_begin(t);
-        int from_c = 0;
-        for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
-            int tag = fp_key_tag(n->key);
-            ++*nodes;
-            if (tag == FP_TAG_PYTHON) {
-                if (from_c && n->key == caller) {
-                    return 1;
-                }
-                from_c = 0;
-            }
-            else if (tag != FP_TAG_SECTION) {
-                from_c = 1;
-            }
-        }
-    }
-    return 0;
-}
+/* ---- sections ---- */
 
 typedef struct stray_exit {
     const fp_recorder *r;

@@ -47,11 +47,4 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object);
 FP_COLD void
 fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id);
 
-/* Is a C function that the code [caller] called still running in some thread?
- * If so, switching off the call site would also switch off the end of that
- * call.  Sets *nodes to the number of nodes visited. */
-int
-fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
-                            uint32_t *nodes);
-
 #endif

@@ -13,6 +13,9 @@ _T = TypeVar("_T")
 #: is not a section: ``next_batch`` measures it.
 PHASES: tuple[str, ...]
 
+#: Names of the sections whose whole time is of one kind, whatever runs in them.
+COVERING_SECTIONS: tuple[str, ...]
+
 class Recorder:
     """Records calls, sections and steps of every thread into calling-context trees."""
 

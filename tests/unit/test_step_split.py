@@ -289,13 +289,16 @@ def test_sections_of_one_name_are_one_column_in_the_report():
     assert view.cpu_ms == ()
 
 
-def _late(places=(), **fields):
-    """Rows: 1 backward, 2 barrier in it, 3 data, 4 item in it, 5 item; each waits for 10 ms."""
+def _late(places=(), name="data", **fields):
+    """Rows: 1 backward, 2 barrier in it, 3 data, 4 item in it, 5 item; each waits for 10 ms.
+
+    ``name``: that of section 3.
+    """
     built = (
         Builder()
         .thread(
             Node(section("backward"), 1, 0, (Node(c("barrier"), 1, 0),)),
-            Node(section("data"), 1, 0, (Node(c("item"), 1, 0),)),
+            Node(section(name), 1, 0, (Node(c("item"), 1, 0),)),
             Node(c("item"), 1, 0),
         )
         .snapshot()
@@ -311,6 +314,12 @@ def _late(places=(), **fields):
 def test_late_waits_for_the_gpu_leave_out_what_counts_elsewhere():
     assert _late() == 30 * MS  # not that in data
     assert _late(places=[("communication", 0, 2, 10 * MS)]) == 20 * MS
+
+
+@pytest.mark.parametrize("name", ["data", "data_loading", "synchronization"])
+def test_late_waits_leave_out_every_section_of_one_kind(name):
+    assert _late(name=name) == 30 * MS
+    assert _late(name=f"{name} of another kind") == 40 * MS
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastprof._core import COVERING_SECTIONS
 from fastprof.snapshot import Key, NodeTable, Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import STEPS
 
 #: The order in which kinds get their time.  The best measured kind comes first.
 ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "other")
-
-#: Sections whose whole time is of one kind; the table in csrc/py/section_names.c has their kinds.
-_COVERING = frozenset({"data", "data_loading", "synchronization"})
 
 #: If at most this part of the steps was not observed, their waits for the GPU are known.
 _UNSEEN_MAY = 0.05
@@ -108,7 +106,7 @@ def late_gpu_wait(
         or gpu.counters.get("cupti_errors")
     ):
         return None
-    covering = [key.kind == "section" and key.name in _COVERING for key in keys]
+    covering = [key.kind == "section" and key.name in COVERING_SECTIONS for key in keys]
     covered = [False] * len(nodes)
     for kind, of_thread, node, *_ in places:
         if of_thread == thread and kind in ("communication", "lock", "io"):

@@ -28,7 +28,7 @@ from fastprof.comparison.model import Effect, Pair
 from fastprof.comparison.runs import RANKS, STEP, Run, ranks_of_one_job, recording, recording_ms
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
-from fastprof.comparison.stats.significance import decide, effect_of_runs, effect_of_steps, welch
+from fastprof.comparison.stats.significance import decide, effect_of_sides, welch
 from fastprof.errors import ConditionError
 from fastprof.report.figures import change, chosen_percent, p_text, signed
 from fastprof.report.phase_names import ALIASES
@@ -208,15 +208,11 @@ def _step_of_as_many(
     y = [run.series[STEP] for run in after]
     cost = recording(before, after, (STEP,))
     cost = replace(cost, ms=(more * cost.ms[0], cost.ms[1]))
-    if len(x) == len(y) == 1:
-        lost_ms = max(more * before[0].lost_ms, after[0].lost_ms)
-        effect = effect_of_steps(
-            STEP, STEP, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms, recording=cost,
-            rows=len(pair.effects),
-        )  # fmt: skip
-    else:
-        means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
-        effect = effect_of_runs(STEP, STEP, *means, level=level, recording=cost)
+    lost_ms = max(*(more * run.lost_ms for run in before), *(run.lost_ms for run in after))
+    effect = effect_of_sides(
+        STEP, STEP, x, y, level=level, noise=noise, lost_ms=lost_ms, recording=cost,
+        rows=len(pair.effects),
+    )  # fmt: skip
     rows = [effect if row is pair.step else row for row in pair.effects]
     return decide(rows, level=level)[rows.index(effect)]
 

@@ -16,13 +16,14 @@ from typing import Any
 
 from fastprof.errors import StateError
 from fastprof.integrations._torch.data import Loaders
-from fastprof.integrations._torch.hooks import Hooks, compiling_test
+from fastprof.integrations._torch.hooks import Hooks
 from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.models import has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
 from fastprof.report import Report
 from fastprof.session import current
+from fastprof.session.patching.compiling import compiling_test
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
 

@@ -75,10 +75,10 @@ class HookFactors:
     """``calls``: the cost of calls as a multiple of the calibration's; ``bytecode``: the share of
     the time of often called Python functions that the hook's slower bytecode adds.
 
-    ``bound``: the run only gives limits of the hook's cost, and these are not around the
-    calibration's estimate.  If it is outside of them, the nearer one counts.  The estimate is too
-    high if a step waits until a fixed time, and the hook's cost shortens the wait.  ``least`` and
-    ``most`` are the limits to state, as multiples of what counts.
+    ``bound``: the run gives only limits of the hook's cost, and the calibration's estimate is
+    outside of them, where the nearer one counts, or below their middle, where the estimate counts.
+    The estimate is too high if a step waits until a fixed time, and the hook's cost shortens the
+    wait.  ``least`` and ``most`` are the limits to state, as multiples of what counts.
     """
 
     calls: float
@@ -312,11 +312,11 @@ def _parts(
 ) -> dict[int, _Part]:
     """Return the part of a step in each top-level section, by key; -1: outside of sections."""
     nodes = tree.nodes
-    phase = nodes.phase or (0,) * len(nodes)
+    phase = nodes.phase or (STEPS,) * len(nodes)
     part_of = top_sections(nodes, snapshot.keys)
     parts = {-1: _Part()}
     for i in range(len(nodes)):
-        if phase[i] != 0 or not (need[i] or often[i]):
+        if phase[i] != STEPS or not (need[i] or often[i]):
             continue
         part = parts.setdefault(part_of[i], _Part())
         part.calls += need[i] / n

@@ -39,7 +39,6 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
     functions_ms = None if correction.overhead_ns is None else correction.overhead_ns / 1e6
     if not has_functions(snapshot):
         functions_ms = None
-    applied = correction.applied and functions_ms is not None
     clamped_ms = correction.clamped_ns / 1e6 if functions_ms is not None else 0.0
     bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
     own = own_costs(snapshot)
@@ -53,59 +52,148 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
     share = least = None
     if snapshot.duration_ns and known:
         share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
-    of_wall = "" if share is None else f" ({percent_between(least, share)} of wall time)"
+    found = Overhead(
+        total_ms if known else None, share, correction.applied and functions_ms is not None,
+        clamped_ms, "", functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
+    )  # fmt: skip
+    return replace(found, text=_text(found, least_ms, snapshot, correction))
+
+
+def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
+    """Add the cost inside measured steps, as a part of their time in all threads.
+
+    Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
+    is therefore compared with the steps without it, and a cost measured in the run with the median
+    step, if that is longer.  fastprof's own code is timed without waits of more than a millisecond.
+    """
+    steps = whole.steps
+    if not steps.sum_ns or not whole.phases:
+        return overhead
+    view = view_of(whole, RUN_PHASES[STEPS])
+    correction = correct(view)
+    hook = has_functions(whole) and correction.overhead_ns is not None
+    costs = own_costs(whole)
+    if costs.timed is None and not hook:
+        return overhead
+    own = costs.in_steps
+    cost = least = bytecode = 0.0
+    running = running_times(whole)
+    if steps.series.cpu_wait_ns:
+        running_ns = max(1.0, steps.measured * fmean(running))
+    else:
+        running_ns = max(1.0, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
+    if correction.factors is not None:
+        running_ns = max(running_ns, steps.measured * median(running or (0,)))
+    if hook:
+        thread = thread_of_steps(view)
+        cost = sum(costs_by_section(whole, view).values())
+        cost -= costs.timed_in_steps  # `own` has it
+        for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
+            if number != thread:
+                cost += sum(tree.nodes.self_ns) - sum(column)
+        least = cost
+        if correction.factors is None:
+            bytecode = correction.bytecode_ns / steps.sum_ns
+        else:
+            least, cost = cost * correction.factors.least, cost * correction.factors.most
+    least, cost = ((ns + own) / running_ns for ns in (least, cost))
+    return replace(
+        overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
+    )
+
+
+# ---- the text ----
+
+
+def _text(found: Overhead, least_ms: float, snapshot: Snapshot, correction: Correction) -> str:
+    """Return the cost of the run in sentences; ``least_ms`` is its lower limit."""
+    cost = _cost(found, least_ms, correction)
+    if not has_functions(snapshot):
+        text = f"{cost}. Functions were not recorded." if cost else "Functions were not recorded."
+    elif found.functions_ms is None:
+        text = f"Times are as recorded, profiler overhead included: {correction.reason}."
+        text = f"{cost}. {text}" if cost else text
+    else:
+        text = (
+            cost
+            + _subtracted(correction, found.clamped_ms, alone=found.sections_ms is None)
+            + _of_bytecode(found, correction)
+            + _measured_in_run(snapshot, correction)
+            + _unconfirmed(found, snapshot, correction)
+        )
+    if snapshot.gpu is not None and snapshot.gpu.counters.get("kernels"):
+        text += " The time that CUPTI takes to record the GPU's work is in none of these figures."
+    return text
+
+
+def _cost(found: Overhead, least_ms: float, correction: Correction) -> str:
+    """Return the figures, without a full stop; empty: no cost is known."""
+    total_ms, functions_ms, bytecode_ms = found.estimated_ms, found.functions_ms, found.bytecode_ms
+    if total_ms is None:
+        return ""
+    of_wall = ""
+    if found.share is not None:
+        of_wall = f" ({percent_between(found.least_share, found.share)} of wall time)"
+    if found.sections_ms is None:  # functions are the only cost
+        calls_ms = functions_ms or 0.0
+        took = _estimated(*((calls_ms, calls_ms) if bytecode_ms else (least_ms, total_ms)))
+        return f"The function hook cost {took}{of_wall}"
     parts = {
         "functions": functions_ms,
         f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
             bytecode_ms or None
         ),
-        "sections, steps and loaders": sections_ms,
-        "operator windows": windows_ms or None,
+        "sections, steps and loaders": found.sections_ms,
+        "operator windows": found.windows_ms or None,
     }
-    if sections_ms is None:  # functions are the only cost
-        calls_ms = functions_ms or 0.0
-        took = _estimated(*((calls_ms, calls_ms) if bytecode_ms else (least_ms, total_ms)))
-        text = f"The function hook cost {took}{of_wall}"
-    else:
-        listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
-        text = f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
-    if not has_functions(snapshot):
-        text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
-    elif functions_ms is None:
-        as_recorded = f"Times are as recorded, profiler overhead included: {correction.reason}."
-        text = as_recorded if sections_ms is None else f"{text}. {as_recorded}"
-    else:
-        text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
-        if bytecode_ms and sections_ms is None:
-            took = "an estimated" if _is_known(correction) else "up to"
-            text += f" Bytecode took {took} {duration(bytecode_ms)} longer under it."
-        if bytecode_ms and not _is_known(correction):
-            text += (
-                ' "Up to" counts all self time of Python functions as bytecode, although operators '
-                "on arrays are C code, which the hook does not slow."
-            )
-        text += _measured_in_run(snapshot, correction)
-        unchecked = (
-            correction.factors is None
-            and unprofiled_step(snapshot) is None
-            and snapshot.steps.measured > 0
+    listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
+    return f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
+
+
+def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
+    """Return how the report treats the hook's cost; ``alone``: no other cost precedes it."""
+    it = "; it" if alone else ". The cost of functions"
+    if not correction.applied:
+        return f"{it} is included in all times: {correction.reason}."
+    text = f"{it} was subtracted from all function and section times (steps stay as measured)"
+    if round(clamped_ms, 3):  # less has no digits
+        text += f", except {duration(clamped_ms)} where a time would have become negative"
+    return f"{text}."
+
+
+def _of_bytecode(found: Overhead, correction: Correction) -> str:
+    """Return what the cost of slower bytecode is, and what it may be too high for."""
+    text = ""
+    if found.bytecode_ms and found.sections_ms is None:  # the figures do not list it
+        took = "an estimated" if _is_known(correction) else "up to"
+        text = f" Bytecode took {took} {duration(found.bytecode_ms)} longer under it."
+    if found.bytecode_ms and not _is_known(correction):
+        text += (
+            ' "Up to" counts all self time of Python functions as bytecode, although operators '
+            "on arrays are C code, which the hook does not slow."
         )
-        if unchecked and share is not None and share > _LARGE_COST:
-            doubt = (
-                "the steps without the function hook are too few or too uneven to confirm it"
-                if snapshot.steps.unprofiled
-                else "no step could be used that ran without the function hook to confirm it"
-            )
-            text += (
-                " The cost of functions is the number of calls times what a call cost in a test "
-                f"at the start; {doubt}."
-            )
-    if snapshot.gpu is not None and snapshot.gpu.counters.get("kernels"):
-        text += " The time that CUPTI takes to record the GPU's work is in none of these figures."
-    return Overhead(
-        total_ms if known else None, share, applied, clamped_ms, text,
-        functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
-    )  # fmt: skip
+    return text
+
+
+def _unconfirmed(found: Overhead, snapshot: Snapshot, correction: Correction) -> str:
+    """Return that the run does not confirm a large cost of functions; empty: it does."""
+    if (
+        correction.factors is not None
+        or unprofiled_step(snapshot) is not None
+        or not snapshot.steps.measured
+        or found.share is None
+        or found.share <= _LARGE_COST
+    ):
+        return ""
+    doubt = (
+        "the steps without the function hook are too few or too uneven to confirm it"
+        if snapshot.steps.unprofiled
+        else "no step could be used that ran without the function hook to confirm it"
+    )
+    return (
+        " The cost of functions is the number of calls times what a call cost in a test "
+        f"at the start; {doubt}."
+    )
 
 
 def _is_known(correction: Correction) -> bool:
@@ -161,57 +249,3 @@ def _beside_limits(factors: HookFactors, *, applied: bool) -> str:
         f" The cost of functions is the {limit} that steps without the function hook allow; "
         f"the cost of single calls suggests {other}."
     )
-
-
-def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
-    """Add the cost inside measured steps, as a part of their time in all threads.
-
-    Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
-    is therefore compared with the steps without it, and a cost measured in the run with the median
-    step, if that is longer.  fastprof's own code is timed without waits of more than a millisecond.
-    """
-    steps = whole.steps
-    if not steps.sum_ns or not whole.phases:
-        return overhead
-    view = view_of(whole, RUN_PHASES[STEPS])
-    correction = correct(view)
-    hook = has_functions(whole) and correction.overhead_ns is not None
-    costs = own_costs(whole)
-    if costs.timed is None and not hook:
-        return overhead
-    own = costs.in_steps
-    cost = least = bytecode = 0.0
-    running = running_times(whole)
-    if steps.series.cpu_wait_ns:
-        running_ns = max(1.0, steps.measured * fmean(running))
-    else:
-        running_ns = max(1.0, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
-    if correction.factors is not None:
-        running_ns = max(running_ns, steps.measured * median(running or (0,)))
-    if hook:
-        thread = thread_of_steps(view)
-        cost = sum(costs_by_section(whole, view).values())
-        cost -= costs.timed_in_steps
-        for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
-            if number != thread:
-                cost += sum(tree.nodes.self_ns) - sum(column)
-        least = cost
-        if correction.factors is None:
-            bytecode = correction.bytecode_ns / steps.sum_ns
-        else:
-            least, cost = cost * correction.factors.least, cost * correction.factors.most
-    least, cost = ((ns + own) / running_ns for ns in (least, cost))
-    return replace(
-        overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
-    )
-
-
-def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
-    """Return how the report treats the hook's cost; ``alone``: no other cost precedes it."""
-    it = "; it" if alone else ". The cost of functions"
-    if not correction.applied:
-        return f"{it} is included in all times: {correction.reason}."
-    text = f"{it} was subtracted from all function and section times (steps stay as measured)"
-    if round(clamped_ms, 3):  # less has no digits
-        text += f", except {duration(clamped_ms)} where a time would have become negative"
-    return f"{text}."

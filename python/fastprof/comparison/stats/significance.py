@@ -68,6 +68,32 @@ class Series:
     left_out: int
 
 
+def effect_of_sides(
+    name: str,
+    kind: str,
+    before: Sequence[Series],
+    after: Sequence[Series],
+    *,
+    level: float,
+    noise: float,
+    lost_ms: float,
+    recording: Recording,
+    rows: int,
+) -> Effect:
+    """Return the change of a time per step, with one series per run.
+
+    One run per side is tested by its steps: the arguments are those of :func:`effect_of_steps`.
+    Several runs are tested by their means, which show what ``noise`` and ``lost_ms`` allow for.
+    """
+    if len(before) == len(after) == 1:
+        return effect_of_steps(
+            name, kind, before[0], after[0], level=level, noise=noise, lost_ms=lost_ms,
+            recording=recording, rows=rows,
+        )  # fmt: skip
+    means = [[sum(s.values) / len(s.values) for s in side] for side in (before, after)]
+    return effect_of_runs(name, kind, *means, level=level, recording=recording)
+
+
 def effect_of_steps(
     name: str,
     kind: str,

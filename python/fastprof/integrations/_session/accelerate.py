@@ -1,6 +1,5 @@
 """Hooks on the loaders and models that Accelerate prepares; also used for transformers."""
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +9,7 @@ import accelerate.data_loader
 from fastprof.capture.sections import profile_section
 from fastprof.integrations._session.patches import Patches
 from fastprof.integrations._session.session import Session
-from fastprof.integrations._torch.modules import Hook, ResultHook, without_hooks
-from fastprof.session.patching.wrapping import wrap
+from fastprof.integrations._torch.modules import Hook, ResultHook, around_scripting
 
 _DATA = profile_section("data")
 
@@ -44,10 +42,7 @@ def observe_model(
         model.register_forward_hook(ResultHook(post), always_call=True),
     ):
         patches.on_undo(handle.remove)
-    scripts = sys.modules.get("torch.jit._recursive")
-    compiler = getattr(scripts, "create_script_module", None)
-    if compiler is not None:
-        patches.attribute(scripts, "create_script_module", wrap(compiler, *without_hooks()))
+    around_scripting(patches.around)
 
 
 def time_prepared_loaders(

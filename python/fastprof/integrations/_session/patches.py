@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations._session.session import NO_SESSION, Session
 from fastprof.report import Report
+from fastprof.session.patching.wrapping import After, Before, wrap
 from fastprof.session.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class Patches:
 
         # A bound method, like the original: torch's schedulers read its __func__.
         self.attribute(target, name, MethodType(stand_in, target))
+
+    def around(self, target: Any, name: str, before: Before, after: After) -> None:
+        """Let ``target.name`` call ``before`` and ``after``."""
+        self.attribute(target, name, wrap(getattr(target, name), before, after))
 
     def attribute(self, target: Any, name: str, value: Any) -> None:
         """Set ``target.name`` to ``value``."""

@@ -16,10 +16,11 @@ from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
-from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, without_hooks
+from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, around_scripting
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
+from fastprof.session.patching.compiling import compiling_test
 from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
 
 CHECKPOINT = profile_section("checkpoint")
@@ -115,9 +116,7 @@ class Hooks(Guarded):
         if hasattr(self._torch, "compile"):
             self._replace("forward", self._torch, "compile", None, self._watch_compiled)
         self._watch_compiled()
-        scripts = sys.modules.get("torch.jit._recursive")
-        if hasattr(scripts, "create_script_module"):  # torch.jit.script calls it
-            self._replace("scripted modules", scripts, "create_script_module", *without_hooks())
+        around_scripting(functools.partial(self._replace, "scripted modules"))
 
     def _arm(self) -> None:
         # Use the same key each time: torch.compile guards on it.
@@ -487,9 +486,3 @@ def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
     target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
     target = getattr(target, "device", target)  # of to(other)
     return isinstance(target, int) or str(target).startswith("cuda")
-
-
-def compiling_test(torch: Any) -> Callable[[], bool]:
-    """Return ``torch.compiler.is_compiling``, or a function that returns False without it."""
-    compiler = getattr(torch, "compiler", None)
-    return getattr(compiler, "is_compiling", None) or (lambda: False)

@@ -6,6 +6,7 @@ also compile the model with ``torch.jit.script``, which would compile hooks.
 """
 
 import re
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -40,7 +41,19 @@ class ResultHook(Hook):
         self._call(module, result)
 
 
-def without_hooks() -> tuple[Before, After]:
+def around_scripting(replace: Callable[[Any, str, Before, After], object]) -> None:
+    """Take our hooks off while ``torch.jit.script`` compiles a module, if torch has it.
+
+    Args:
+        replace: called with an object, the name of its function to wrap, and what to call before
+            and after it.
+    """
+    scripts = sys.modules.get("torch.jit._recursive")
+    if hasattr(scripts, "create_script_module"):  # torch.jit.script calls it
+        replace(scripts, "create_script_module", *_without_hooks())
+
+
+def _without_hooks() -> tuple[Before, After]:
     """Return handlers for a function during which its module, or a module in it, has no hooks."""
     calls: list[list[tuple[dict[int, Any], dict[int, Any]]]] = []
 

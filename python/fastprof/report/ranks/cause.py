@@ -177,14 +177,22 @@ def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     return own
 
 
-def onset(lateness: Mapping[int, float], late_ms: float) -> int:
-    """Return the step at which a delay began.
-
-    It is the largest CUSUM (Page, Biometrika 41, 1954) of a change from 0 to ``late_ms``.
+def begin(lateness: Mapping[int, float], late_ms: float, step_ms: float) -> tuple[int, bool]:
+    """Return the step at which a delay of ``late_ms`` began, and whether steps before it show that.
 
     Args:
         lateness: ms by step; not empty.
         late_ms: the mean delay.
+        step_ms: the duration of a step.
+    """
+    first = onset(lateness, late_ms)
+    return first, _is_shown(lateness, first, late_ms, step_ms)
+
+
+def onset(lateness: Mapping[int, float], late_ms: float) -> int:
+    """Return the step at which a delay began; the arguments are those of :func:`begin`.
+
+    It is the largest CUSUM (Page, Biometrika 41, 1954) of a change from 0 to ``late_ms``.
     """
     best, total, found = 0.0, 0.0, max(lateness)
     for number in sorted(lateness, reverse=True):
@@ -194,8 +202,8 @@ def onset(lateness: Mapping[int, float], late_ms: float) -> int:
     return found
 
 
-def shows_begin(lateness: Mapping[int, float], first: int, late_ms: float, step_ms: float) -> bool:
-    """Return whether the steps before ``first`` show that a delay of ``late_ms`` began there."""
+def _is_shown(lateness: Mapping[int, float], first: int, late_ms: float, step_ms: float) -> bool:
+    """Return whether the steps before ``first`` show that the delay began there."""
     before = [ms for number, ms in lateness.items() if number < first]
     if len(before) < _HEALTHY:
         return False

@@ -10,13 +10,12 @@ from statistics import fmean, median
 from fastprof.report.figures import duration
 from fastprof.report.ranks.cause import (
     NOWHERE,
+    begin,
     function_excess,
     most_of,
-    onset,
     own_ms,
     section_of_step,
     sections_of,
-    shows_begin,
 )
 from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
 from fastprof.report.ranks.model import SELDOM, HungRank, LatePeriod, LateStep, RankRow, Straggler
@@ -375,8 +374,7 @@ def healthy(verdict: Verdict) -> tuple[int, int] | None:
     lateness = dict(zip(series.numbers, series.ms, strict=True))
     if not lateness:
         return None
-    first = onset(lateness, late.late_ms)
-    shown = shows_begin(lateness, first, late.late_ms, verdict.step_ms)
+    first, shown = begin(lateness, late.late_ms, verdict.step_ms)
     return (min(lateness), first) if shown else None
 
 

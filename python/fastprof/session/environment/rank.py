@@ -132,6 +132,14 @@ def _first_number(names: Iterable[str], otherwise: int) -> int:
     return next((number for number in found if number is not None), otherwise)
 
 
+def torch_distributed() -> Any:
+    """Return ``torch.distributed``; None: it is not initialised in this process."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    # A torch that was built without it has the module, and not the function.
+    is_initialized = getattr(distributed, "is_initialized", None)
+    return distributed if is_initialized is not None and is_initialized() else None
+
+
 def jax_state() -> Any:
     """Return jax.distributed's state in this process; None: it is not initialised.
 
@@ -142,9 +150,9 @@ def jax_state() -> Any:
 
 
 def _distributed() -> tuple[int, int] | None:
-    distributed = sys.modules.get("torch.distributed")
     try:
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed = torch_distributed()
+        if distributed is not None:
             return int(distributed.get_rank()), max(1, int(distributed.get_world_size()))
         state = jax_state()
         if state is not None:

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fastprof.session.patching.compiling import compiling_test
+
 
 class OptimizerMemory:
     """Watches optimizers of torch for one run.
@@ -31,8 +33,7 @@ class OptimizerMemory:
         register = getattr(module, "register_optimizer_step_post_hook", None)
         if self._remove is not None or register is None or _is_cpu_build(torch):
             return
-        compiler = getattr(torch, "compiler", None)
-        compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+        compiling = compiling_test(torch)
 
         def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not compiling():

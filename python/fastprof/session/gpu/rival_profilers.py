@@ -12,12 +12,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from fastprof.session.patching.wrapping import FAILED, After, Args, Before, Kwargs, wrap
 
 #: Wrappers that stayed below foreign wrappers at their end -> the function they wrap.
 _left: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+class Told(Protocol):
+    """What a watch tells; :class:`Conflicts` is one."""
+
+    def hold(self, name: str) -> None:
+        """Note that ``name`` is about to begin."""
+
+    def release(self, name: str) -> None:
+        """Note that ``name`` has ended."""
 
 
 class Conflicts:
@@ -80,8 +90,8 @@ class _Watch:
     #: All modules through which the functions are called.
     modules: tuple[str, ...] = ()
 
-    def __init__(self, conflicts: Conflicts) -> None:
-        self._conflicts = conflicts
+    def __init__(self, told: Told) -> None:
+        self._told = told
         self._holding = False
         # (module, attribute, original, replacement)
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -134,12 +144,12 @@ class _Watch:
         # A wrapper can outlive uninstall() if the program has kept it.
         if self._replaced and not self._holding:
             self._holding = True
-            self._conflicts.hold(self.name)
+            self._told.hold(self.name)
 
     def _settle(self) -> None:
         if self._holding and not self.busy():
             self._holding = False
-            self._conflicts.release(self.name)
+            self._told.release(self.name)
 
 
 class Torch(_Watch):
@@ -153,8 +163,8 @@ class Torch(_Watch):
     name = "torch.profiler"
     modules = ("torch.autograd.profiler",)
 
-    def __init__(self, conflicts: Conflicts) -> None:
-        super().__init__(conflicts)
+    def __init__(self, told: Told) -> None:
+        super().__init__(told)
         self._prepared = False
         self._windows: list[bool] = []  # of those enabled: does it use CUPTI
 
@@ -207,8 +217,8 @@ class TorchMonitor(_Watch):
     name = "torch.profiler's CUPTI monitor"
     modules = ("torch.profiler._cupti_monitor",)
 
-    def __init__(self, conflicts: Conflicts) -> None:
-        super().__init__(conflicts)
+    def __init__(self, told: Told) -> None:
+        super().__init__(told)
         self._monitor: Any = None  # torch's module
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:
@@ -233,8 +243,8 @@ class Proton(_Watch):
     name = "triton.profiler"
     modules = ("triton.profiler.profile", "triton.profiler")
 
-    def __init__(self, conflicts: Conflicts) -> None:
-        super().__init__(conflicts)
+    def __init__(self, told: Told) -> None:
+        super().__init__(told)
         self._sessions: set[Any] = set()
         self._active: set[Any] = set()
 
@@ -300,8 +310,8 @@ class Jax(_Watch):
     name = "jax.profiler"
     modules = ("jax._src.profiler", "jax.profiler")
 
-    def __init__(self, conflicts: Conflicts) -> None:
-        super().__init__(conflicts)
+    def __init__(self, told: Told) -> None:
+        super().__init__(told)
         self._tracing = False
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:

@@ -20,8 +20,7 @@ class ForeignProfiler(Torch):
     """
 
     def __init__(self, began: Callable[[], None]) -> None:
-        # A watch calls this very object: see hold() and release().
-        super().__init__(self)  # type: ignore[arg-type]
+        super().__init__(self)  # the watch tells its own hold() and release()
         self._began = began
         self._own = False
         #: Whether the program is profiling.

@@ -1,29 +1,29 @@
-"""Runs torch.profiler in the windows of a schedule and keeps the figures of each.
+"""Runs torch.profiler in the windows of a schedule.
 
 torch is used only if the program has imported it.  Each window is a separate profile, so none drops
 another one's records.
 """
 
-import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from fastprof.session.faults import Faults
-from fastprof.session.operators.events import WindowEvents
 from fastprof.session.operators.function_hook import FunctionHook
-from fastprof.session.operators.limit import RECORDING_NS, EventLimit
+from fastprof.session.operators.limit import EventLimit
 from fastprof.session.operators.profile import OperatorProfile
-from fastprof.session.operators.sums import OperatorSums
+from fastprof.session.operators.results import WindowResults
+from fastprof.session.operators.torch_profile import (
+    LostProfile,
+    make_profile,
+    start_quietly,
+    wait_for_all_ranks,
+)
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, first_of_cycle
 from fastprof.snapshot.operators import OperatorSnapshot
-
-#: Windows and files listed in a report; more are only counted.
-_MAX_LISTED = 10_000
 
 #: Whole run: a window without a last step.
 _OPEN_END = sys.maxsize
@@ -44,32 +44,26 @@ class OperatorWindows:
         hook: FunctionHook,
         rank: Callable[[], int],
     ) -> None:
-        wanted = options is not None and bool(
-            options.enable_cpu_profiling or options.enable_cuda_profiling
+        self._options = options or OperatorProfile(save_dir=None)
+        self._wanted = bool(
+            self._options.enable_cpu_profiling or self._options.enable_cuda_profiling
         )
-        self._options = options if wanted else None
-        self._schedule = None if options is None else options.schedule
+        self._schedule = self._options.schedule
         self._faults = faults
         self._hook = hook
-        self._rank = rank
+        self._results = WindowResults(self._options, faults, rank)
         self._foreign = ForeignProfiler(self._disturbed)
-        self._sums = OperatorSums()
-        self._limit = EventLimit(0 if options is None else options.max_events)
-        self._events = self._cost_ns = 0
+        self._limit = EventLimit(self._options.max_events)
+        # Whether the report already says that a window was skipped, or ended early.
         self._skipped = self._shortened = False
         self._not_before = 0  # no window begins before this step
-        self._windows: list[tuple[int, int]] = []
-        self._files: list[str] = []
-        self._lost = 0
-        self._cycles = 0
-        self._device = ""
         self._profile: Any = None
         self._first = self._last = 0  # of the recorded steps in the open window
         self._lost_this = False
         self._closed: tuple[Any, int] | None = None  # a window to keep, its last step
         self._saw_torch = False
         self._due = 0
-        self._ended = self._options is None
+        self._ended = not self._wanted
 
     # -- when --------------------------------------------------------------------
 
@@ -106,12 +100,12 @@ class OperatorWindows:
         if not self._ended:
             self._hook.off()
             if self._profile is not None:
-                with self._timed(), collector_paused():
+                with self._results.timed(), collector_paused():
                     self._guard(self._close, count)
 
     def finish(self, count: int) -> None:
         """Keep the results of :meth:`end`, and write the remaining files."""
-        with self._timed():
+        with self._results.timed():
             if not self._ended:
                 self._guard(self._keep_closed, count)
             if not self._ended:
@@ -125,38 +119,12 @@ class OperatorWindows:
 
     def recorded(self) -> OperatorSnapshot | None:
         """Return the data recorded so far; None if there was nothing to record."""
-        options = self._options
-        if options is None:
-            return None
-        from fastprof.snapshot.operators import OperatorSnapshot
-
-        return OperatorSnapshot(
-            device=self._device,
-            windows=tuple(self._windows),
-            lost=self._lost,
-            shapes=options.record_shapes,
-            memory=options.profile_memory,
-            flops=options.with_flops,
-            row_limit=options.row_limit,
-            rows=self._sums.rows(),
-            files=tuple(self._files),
-            events=self._events,
-            cost_ns=self._cost_ns + RECORDING_NS * self._events,
-        )
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Count the block's time as the operator layer's cost."""
-        began = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self._cost_ns += time.perf_counter_ns() - began
+        return self._results.recorded() if self._wanted else None
 
     # -- windows -----------------------------------------------------------------
 
     def _arrive_guarded(self, count: int) -> None:
-        with self._timed():
+        with self._results.timed():
             self._guard(self._arrive, count)
         # Last: the counted step begins after all this work.
         self._limit.step_begins()
@@ -227,7 +195,7 @@ class OperatorWindows:
     def _open(self, count: int) -> None:
         torch = sys.modules.get("torch")
         options = self._options
-        if options is None or getattr(torch, "profiler", None) is None:
+        if getattr(torch, "profiler", None) is None:
             return  # not imported, or not yet
         if not self._saw_torch:
             self._saw_torch = True
@@ -237,7 +205,7 @@ class OperatorWindows:
         self._foreign.install()
         self._limit.window_begins()
         if options.align_ranks:
-            _wait_for_all_ranks()
+            wait_for_all_ranks()
         self._last = self._last_of_window(count)
         self._first = count
         while self._action(self._first) == WARMUP:
@@ -245,36 +213,38 @@ class OperatorWindows:
         self._lost_this = self._foreign.active
         if self._lost_this:
             self._lose()
-            self._profile = _Lost()
+            self._profile = LostProfile()
             return
-        if options.with_stack and self._hook.take_away() and not self._windows:
+        if options.with_stack and self._hook.take_away() and self._results.are_empty:
             self._faults.notes.append(
                 "Functions were not recorded in the operator windows: with_stack needs the hook "
                 "before Python 3.12."
             )
         if self._first == count and not self._limit.allows_another():
-            self._profile = _Lost()
+            self._profile = LostProfile()
             self._end_early(count)
             return
         with self._foreign.own(), collector_paused():
-            self._profile = profile = self._make(torch, count)
-            with _quiet_kineto(), _one_cycle(profile):
-                profile.start()
+            self._profile = make_profile(
+                torch, options, self._action_in_window, count, cuda=bool(self._results.device)
+            )
+            start_quietly(self._profile)
 
     def _adopt(self, torch: Any) -> None:
         """Find out what torch can record, once it is imported."""
         options = self._options
-        if options is None:
-            return
         cuda = bool(options.enable_cuda_profiling) and bool(torch.cuda.is_available())
         if options.enable_cuda_profiling is True and not cuda:
             self._faults.tell(
                 "Operators: CUDA profiling was requested, but CUDA is not available; it was left "
                 "out."
             )
-        self._device = "cuda" if cuda else ""
+        self._results.device = "cuda" if cuda else ""
         if not (cuda or options.enable_cpu_profiling):
             self._ended = True
+
+    def _action_in_window(self, step: int) -> str:
+        return self._action(step) if step <= self._last else NONE
 
     def _last_of_window(self, count: int) -> int:
         if self._schedule is None:
@@ -283,34 +253,6 @@ class OperatorWindows:
         while self._schedule.action(last) != RECORD_AND_SAVE:
             last += 1
         return last
-
-    def _make(self, torch: Any, count: int) -> Any:
-        options = self._options
-        assert options is not None
-        kinds = torch.profiler.ProfilerActivity
-        actions = torch.profiler.ProfilerAction
-        of_name = {NONE: actions.NONE, WARMUP: actions.WARMUP, RECORD: actions.RECORD}
-        of_name[RECORD_AND_SAVE] = actions.RECORD_AND_SAVE
-        last = self._last
-
-        def action(step: int) -> Any:
-            # torch calls it for step 0 before the step number can be set.
-            return of_name[self._action(max(step, count)) if step <= last else NONE]
-
-        profile = torch.profiler.profile(
-            activities=[
-                *([kinds.CPU] if options.enable_cpu_profiling else ()),
-                *([kinds.CUDA] if self._device else ()),
-            ],
-            schedule=action,
-            record_shapes=options.record_shapes,
-            profile_memory=options.profile_memory,
-            with_stack=options.with_stack,
-            with_flops=options.with_flops,
-            with_modules=options.with_modules,
-        )
-        profile.step_num = count
-        return profile
 
     def _close(self, count: int) -> None:
         """End the open window; ``count`` is the first step after it.
@@ -328,7 +270,7 @@ class OperatorWindows:
         # window.  Without a step() it is the only step.
         last = self._last if over else max(0, count - 1)
         if not over and count < self._first:
-            if self._windows or self._lost or self._skipped:  # else _why_nothing says it
+            if not self._nothing_is_said:  # else _why_nothing says it
                 self._faults.tell(
                     f"Operators: the run ended in the warm-up of the window of steps {self._first} "
                     f"to {self._last}."
@@ -340,47 +282,8 @@ class OperatorWindows:
         if self._closed is not None:
             (profile, last), self._closed = self._closed, None
             with self._foreign.own():
-                self._keep(profile, last)
-
-    def _keep(self, profile: Any, last: int) -> None:
-        from fastprof.session.operators.events import WindowEvents
-
-        options = self._options
-        assert options is not None
-        with collector_paused():
-            events = WindowEvents(profile)
-            self._events += events.count
-            self._limit.window_ended(events.count, last - self._first + 1)
-            self._sums.add(events.averages(by_shape=options.record_shapes))
-        if len(self._windows) < _MAX_LISTED:
-            self._windows.append((self._first, last))
-        cycle = None if self._schedule is None or self._schedule.repeat == 1 else self._cycles
-        self._cycles += 1
-        if options.on_trace_ready is not None:
-            began = time.perf_counter_ns()
-            try:
-                options.on_trace_ready(profile)
-            except Exception as error:  # the user's callback failed
-                self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
-            self._cost_ns -= time.perf_counter_ns() - began  # the program's time
-        if options.save_dir is not None:
-            with collector_paused():
-                self._write(profile, events, cycle)
-
-    def _write(self, profile: Any, events: WindowEvents, cycle: int | None) -> None:
-        from fastprof.session.operators.files import prefix_of, write_window
-
-        options = self._options
-        assert options is not None
-        prefix = prefix_of(self._rank(), cycle)
-        directory, cuda = str(options.save_dir), bool(self._device)
-        try:
-            names = write_window(profile, events, directory, prefix, options, cuda=cuda)
-        except Exception as error:  # full disk, no permission, ...: keep the table
-            self._faults.add("operator_file_errors", "Writing the operators' files failed", error)
-            return
-        if len(self._files) < _MAX_LISTED:
-            self._files += names
+                events = self._results.keep(profile, self._first, last)
+            self._limit.window_ended(events, last - self._first + 1)
 
     def _disturbed(self) -> None:
         """Give way: the program begins to use torch.profiler itself."""
@@ -388,7 +291,7 @@ class OperatorWindows:
         if profile is None or self._lost_this:
             return
         self._lost_this = True
-        self._profile = _Lost()
+        self._profile = LostProfile()
         self._lose()
         try:
             # Before it begins: ending this later would end the program's.
@@ -398,8 +301,8 @@ class OperatorWindows:
             self._faults.add("operator_errors", "Ending an operator window failed", error)
 
     def _lose(self) -> None:
-        self._lost += 1
-        if self._lost == 1:
+        self._results.lost += 1
+        if self._results.lost == 1:
             self._faults.tell(
                 f"Operators: the window that begins with step {self._first} was lost, because the "
                 "program used torch.profiler itself."
@@ -409,24 +312,18 @@ class OperatorWindows:
 
     def _finish(self, count: int) -> None:
         """Report why there is nothing, or write the table of the whole run."""
-        options = self._options
-        if options is None:
-            return
-        if not self._windows:
-            # The report itself says so if no step ended.
-            if not self._lost and not self._skipped and count:
-                # Without torch nothing is missing: no warning.
-                tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
-                tell(self._why_nothing(count))
-            return
-        if options.save_dir is None:
-            return
-        from fastprof.report.operators import operator_report
-        from fastprof.session.operators.files import write_stats
+        if not self._results.are_empty:
+            self._results.write_table()
+        # The report itself says so if no step ended.
+        elif self._nothing_is_said and count:
+            # Without torch nothing is missing: no warning.
+            tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
+            tell(self._why_nothing(count))
 
-        report = operator_report(self.recorded())
-        if report is not None and report.rows:
-            self._files.append(write_stats(report, str(options.save_dir), self._rank()))
+    @property
+    def _nothing_is_said(self) -> bool:
+        """Whether no window was kept, and the report does not say why."""
+        return self._results.are_empty and not self._results.lost and not self._skipped
 
     def _why_nothing(self, count: int) -> str:
         if "torch" not in sys.modules:
@@ -454,49 +351,3 @@ class OperatorWindows:
             self._leave()
             self._hook.put_back()
             self._faults.add("operator_errors", "Operators failed and were switched off", error)
-
-
-class _Lost:
-    """Stands in for the profile of a window that cannot be recorded."""
-
-    def step(self) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-@contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """Keep torch's collector from writing lines about itself to ``sys.stderr``.
-
-    It reads the variable at its first use.  A value set by the user stays, and no child of the
-    program sees fastprof's.
-    """
-    name = "KINETO_LOG_LEVEL"
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = "99"
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-
-
-@contextmanager
-def _one_cycle(profile: Any) -> Iterator[None]:
-    """Keep torch from warning that a profile keeps only its last cycle: a window's has one.
-
-    torch 2.10 and 2.11 say so at every start without ``acc_events``.  The profile within must not
-    have it: it would make an object of every event when it stops, which takes long.
-    """
-    profile.acc_events = True
-    yield
-    profile.profiler.acc_events = False
-
-
-def _wait_for_all_ranks() -> None:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.barrier()

@@ -9,10 +9,9 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from fastprof.names import short_hash
-from fastprof.session.environment.rank import find_live_job
+from fastprof.session.environment.rank import find_live_job, torch_distributed
 from fastprof.session.ranks.channel import Ended, window_key
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 
@@ -96,7 +95,7 @@ class StoreChannel:
     @contextmanager
     def _connected(self) -> Iterator[StoreClient]:
         if self._client is None:
-            if self._is_of_job and not _is_used():
+            if self._is_of_job and torch_distributed() is None:
                 raise Ended
             self._known.clear()  # after a reconnection this may be another store
             self._client = StoreClient(self._address)
@@ -117,7 +116,8 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
         OSError, ValueError: no store answers there.
     """
     address = store_address(os.environ)
-    if address is None or not _is_used():
+    # Once torch.distributed is initialised nobody waits for the store's port.
+    if address is None or torch_distributed() is None:
         return None
     version = getattr(sys.modules.get("torch"), "__version__", "")
     if not _is_known(str(version)):
@@ -139,13 +139,6 @@ def store_address(env: Mapping[str, str]) -> tuple[str, int] | None:
     if not address or not (port.isascii() and port.isdigit() and len(port) < 6):
         return None
     return address, int(port)
-
-
-def _is_used() -> bool:
-    """Return whether torch.distributed is initialised: then nobody waits for the store's port."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    is_initialized = getattr(distributed, "is_initialized", None)
-    return is_initialized is not None and bool(is_initialized())
 
 
 def _is_known(version: str) -> bool:

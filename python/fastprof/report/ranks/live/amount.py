@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
-from fastprof.report.ranks.cause import function_excess, onset, own_ms, shows_begin, tells
+from fastprof.report.ranks.cause import begin, function_excess, own_ms, tells
 from fastprof.report.ranks.judge import LATE_SHARE
 from fastprof.report.ranks.live.window import RankDetail
 from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
@@ -81,8 +81,7 @@ def begin_of(runs: Sequence[RankRun], late: Straggler, signal: str) -> Begin:
     }
     if not lateness:
         return Begin(here.numbers[-1])
-    first = onset(lateness, late.late_ms)
-    return Begin(first, shows_begin(lateness, first, late.late_ms, fmean(here.wall)))
+    return Begin(*begin(lateness, late.late_ms, fmean(here.wall)))
 
 
 def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:
