@@ -371,7 +371,11 @@ def test_the_rows_of_a_step_add_up_though_small_ones_share_one() -> None:
     tiny = steps_brief(build_report(run({**HEALTHY, "scheduler": 0.01})), 20)
     assert not any("other" in row[0] for row in tiny.rows)
     one = steps_brief(build_report(run({**HEALTHY, "h2d": 0.4})), 20)
-    assert one.rows[-1] == ("h2d (to the GPU)", "0.400", "0.40")  # as short as "1 other"
+    # As short as "1 other", and in the order of first use.
+    assert one.rows[-2:] == (
+        ("h2d (to the GPU)", "0.400", "0.40"),
+        ("(unaccounted)", "5.60", "5.60"),
+    )
 
 
 def test_the_verdict_is_repeated_only_if_it_is_a_finding() -> None:

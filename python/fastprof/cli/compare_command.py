@@ -23,7 +23,8 @@ _EPILOG = """\
 conditions of --fail-if:
   step>+3%          the mean step became more than 3 % longer, and that is more than chance
   data>+0.5ms       a section took more than 0.5 ms more per step
-  "p99(step)>+10%"  also p50, p95, min, max, count, self, share, gpu
+  "p95(step)>+10%"  also p50, p99, min, max, count, self, share, gpu; p95 needs some 1600 steps,
+                    p99 several runs on each side
   gpu_util<-5points gpu_util<80%  memory>+1GiB  throughput<-5%  count(forward)>+0
 A condition without a sign checks the run after alone.  Put names with blanks or brackets in
 quotes.

@@ -161,11 +161,13 @@ def steps_brief(report: Report, limit: int) -> Table:
         parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
     some = [part for part in parts if part[2] >= _NOTHING] or parts
     largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
-    rows = [part for part in some if part in largest]
     others = [part for part in parts if part not in largest]
     ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
-    if share >= _UNSEEN:
-        rows.append(others[0] if len(others) == 1 else (plural(len(others), "other"), ms, share))
+    if len(others) == 1 and share >= _UNSEEN:
+        largest, others = parts, []
+    rows = [part for part in parts if part in largest]
+    if others and share >= _UNSEEN:
+        rows.append((plural(len(others), "other"), ms, share))
     cells = [
         (_IN_WORDS.get(name, short(name)), number(ms), percent(share)) for name, ms, share in rows
     ]
