@@ -30,7 +30,7 @@ _TURNS = 0.1
 #: Signals for which work in C++ in backward looks like waiting.
 ENGINE = ("autograd", "backward")
 _EVER = 1 << 62
-#: The verdict says that waits for a CPU are left out if they are this share of the rank's own work,
+#: The verdict says that waits for a CPU are left out if they are this share of either side's work,
 #: or if the difference between the ranks' waits is this share of the delay.
 _NOTEWORTHY = 0.1
 _DIFFERS = 0.1
@@ -332,6 +332,7 @@ def straggler_of(
     told = not test.plain and waiting[latest] - without_cpu >= late_ms / 2
     noteworthy = (
         waiting[latest] >= _NOTEWORTHY * works[latest]
+        or without_cpu >= _NOTEWORTHY * usual
         or abs(waiting[latest] - without_cpu) >= _DIFFERS * late_ms
     )
     return Straggler(
