@@ -149,6 +149,8 @@ def test_a_batch_that_only_the_hook_makes_long_needs_no_worker() -> None:
     said = worker_advice("main", loader, 0.6, 1.0)
     assert f"{duration(loader.load_ms)} per batch" in said
     assert f"(9.00 ms and {duration(loader.step_ms)} without what recording" in said
+    # How much slower bytecode was is not known: so is how much remains.
+    assert "(at least 9.00 ms and " in worker_advice("main", loader, 0.6, 1.0, least=True)
     assert worker_advice("main", replace(loader, load_ms=1.5), 0.6, 1.0) == ""
     assert worker_advice("main", replace(loader, step_ms=100.0), 0.6, 1.0) == ""
 
@@ -289,6 +291,20 @@ def test_f47_a_hook_that_cost_all_there_was_breaks_no_report(inside: bool) -> No
     report = build_report(snapshot)
     assert report.loaders[0].workers.needed == 1
     assert "failed" not in report.to_text(full=True)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.5])
+def test_what_remains_without_slower_bytecode_is_said_to_be_the_least(slowdown: float) -> None:
+    small = Node(py("small", 1), 1000, 300 * MS)
+    costs = replace(cost(python=(100_000, 0)), slowdown=slowdown)
+    made = tree(Node(section("data"), 40, 300 * MS, [small]), calibration=costs)
+    none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
+    report = build_report(
+        replace(run(none), keys=made.keys, threads=made.threads, calibration=made.calibration)
+    )
+    advice = report.loaders[0].workers.advice
+    assert "without what recording functions costs" in advice
+    assert ("(at least " in advice) == (slowdown > 1)
 
 
 def test_time_of_frames_from_before_the_recording_is_time_beside_loading() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.names import ascii_name
+from fastprof.report.correct import may_be_more
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.phase_names import DATA
@@ -226,7 +227,10 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         processes=w.processes,
         profiled=w.profiled,
     )
-    return replace(row, advice=worker_advice(called(loader.name, loader.split), row, loads, rest))
+    advice = worker_advice(
+        called(loader.name, loader.split), row, loads, rest, least=may_be_more(snapshot)
+    )
+    return replace(row, advice=advice)
 
 
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
@@ -251,12 +255,15 @@ def called(name: str, split: str) -> str:
     return shown if split == "train" else f"{shown} ({ascii_name(split, 30)})"
 
 
-def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
+def worker_advice(
+    loader: str, row: WorkerRow, loads: float, rest: float, *, least: bool = False
+) -> str:
     """Return the arithmetic in a sentence if the loop waits, else nothing.
 
     Args:
         loads: the part of the time in loading that remains without the function hook.
         rest: the same of the rest of a step.
+        least: more of both may remain.
     """
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
@@ -264,7 +271,8 @@ def worker_advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str
     step = f"a {duration(row.step_ms)} step"
     if min(loads, rest) < _MUCH:
         step += (
-            f" ({duration(row.load_ms * loads)} and {duration(row.step_ms * rest)} "
+            f" ({'at least ' if least else ''}{duration(row.load_ms * loads)} and "
+            f"{duration(row.step_ms * rest)} "
             "without what recording functions costs)"
         )
     if not row.workers:
