@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -12,6 +13,7 @@ from fastprof.findings.draft import Abstain, Draft, Rule
 from fastprof.findings.examine import RULES, Examination, examine
 from fastprof.read.load import load
 from fastprof.render import formats
+from fastprof.render.html import write
 from fastprof.render.plain import plain
 from fastprof.report import build_report
 from fastprof.report.findings import SUBJECTS
@@ -133,6 +135,10 @@ def test_rules_that_want_a_gpu_are_one_line_where_there_is_none():
     assert "few warps per multiprocessor" in about
     assert "unused GPU memory" in about
     assert any(line.startswith("- Waiting for the slowest rank: one rank only") for line in lines)
+    page = io.StringIO()
+    write(report, page)
+    assert page.getvalue().count("no GPU was found") == 1
+    assert "GPU was not recorded" not in page.getvalue()
 
 
 def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):

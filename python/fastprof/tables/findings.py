@@ -45,7 +45,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - _ON_SCREEN
     lines += [f"   {more} more with --findings."] if more > 0 else []
-    for text in (*_of_what(report), *_uncertain(found)):
+    for text in (*_of_what(report), *not_judged(found)):
         lines += wrapped(text, width)
     return [*lines, *_unusual(found, width)]
 
@@ -140,29 +140,37 @@ def all_findings(report: Report) -> list[Block]:
             Items(fixes, "   "),
         )
         blocks.append(Block("", parts))
-    if found.explained:
-        rows = tuple(
-            f"{_capital(subject(rule))}: {', '.join(map(subject, by))}"
-            for rule, by in found.explained
-        )
+    if rows := explained(found):
         blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
-    if found.abstained:
-        no_gpu = report.gpu is not None and report.gpu.lacks_device
-        of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
-        rows = tuple(
-            f"{_capital(subject(rule))}: {_line(why)}"
-            for rule, why in found.abstained
-            if rule not in of_gpu
-        )
-        names = ", ".join(map(subject, of_gpu))
-        rows += (f"{_capital(names)}: no GPU was found",) if of_gpu else ()
+    if rows := unchecked(report):
         blocks.append(Block("Not checked:", (Items(rows),)))
     return blocks
 
 
+def explained(found: Examination) -> tuple[str, ...]:
+    """Return a line for each rule that another finding explains."""
+    return tuple(
+        f"{_capital(subject(rule))}: {', '.join(map(subject, by))}" for rule, by in found.explained
+    )
+
+
+def unchecked(report: Report) -> tuple[str, ...]:
+    """Return a line for each unchecked rule, with the reason; one for all that need a GPU."""
+    found = report.examination
+    no_gpu = report.gpu is not None and report.gpu.lacks_device
+    of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
+    rows = tuple(
+        f"{_capital(subject(rule))}: {_line(why)}"
+        for rule, why in found.abstained
+        if rule not in of_gpu
+    )
+    names = ", ".join(map(subject, of_gpu))
+    return (*rows, f"{_capital(names)}: no GPU was found") if of_gpu else rows
+
+
 def _titled(found: Examination, parts: Sequence[Part]) -> Block:
     if found.findings:
-        return Block("Findings, largest first:", (*parts, *map(Text, _uncertain(found))))
+        return Block("Findings, largest first:", (*parts, *map(Text, not_judged(found))))
     return Block("", (Text(_none(found)), *parts))
 
 
@@ -171,14 +179,15 @@ def _none(found: Examination) -> str:
     missing = "no GPU data" if all(map(_about_gpu, lacking)) else "no data for them"
     left = f", {len(lacking)} skipped: {missing}" if lacking else ""
     said = f"No finding: {plural(len(found.checked), 'rule')} checked{left}."
-    return " ".join([said, *_uncertain(found)])
+    return " ".join([said, *not_judged(found)])
 
 
 def _about_gpu(why: str) -> bool:
     return "GPU" in why or "device" in why
 
 
-def _uncertain(found: Examination) -> list[str]:
+def not_judged(found: Examination) -> list[str]:
+    """Return a sentence about the rules that saw what may be a wait for a CPU."""
     if not found.uncertain:
         return []
     subjects = ", ".join(map(subject, found.uncertain))

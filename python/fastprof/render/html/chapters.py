@@ -11,9 +11,10 @@ from fastprof.render.html.charts import colours, figure, swatch
 from fastprof.render.html.markup import Markup, bullets, el, facts, joined, prose, table
 from fastprof.render.html.steps import memory_chart, single_steps, step_charts
 from fastprof.report.figures import plural
-from fastprof.report.findings import Finding, subject
+from fastprof.report.findings import Finding
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
+from fastprof.tables.findings import explained, not_judged, unchecked
 from fastprof.tables.gpu import gpu_lines, has_gpu, unseen_lines
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.run_phases import phases_table
@@ -96,10 +97,13 @@ def _findings(report: Report) -> list[Markup]:
     if not parts:
         checked = plural(len(examination.checked), "rule")
         parts.append(el("p", f"Nothing to change was found; {checked} checked."))
-    missing = [f"{subject(rule)}: {tables.name(why)}" for rule, why in examination.abstained]
-    if missing:
-        summary = el("summary", f"{plural(len(missing), 'rule')} not checked")
-        parts.append(el("details", summary, bullets(missing)))
+    parts += [el("p", text) for text in not_judged(examination)]
+    for title, rows in (
+        ("left out, because another finding explains it", explained(examination)),
+        ("not checked", unchecked(report)),
+    ):
+        if rows:
+            parts.append(el("details", el("summary", f"Rules {title}"), bullets(rows)))
     return [el("div", *parts, class_="part findings")]
 
 
@@ -107,8 +111,8 @@ def _finding(finding: Finding) -> Markup:
     severity = finding.severity if finding.severity in _SEVERITIES else "note"
     value = f"{number(finding.value)} {tables.name(finding.unit)}"
     limit = tables.name(finding.threshold)
-    source = f"Rule {finding.rule}. Threshold: {tables.name(finding.source)}"
-    found = [("measured", value), ("threshold", limit)]
+    source = f"Rule {finding.rule}. Source of the limit: {tables.name(finding.source)}"
+    found = [("measured", value), ("limit", limit)]
     if finding.saving:
         found.append(("estimated saving", finding.saving))
     return el(
