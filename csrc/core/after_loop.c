@@ -23,7 +23,7 @@ ticks_beyond(const fp_steps *s)
     return s->paused_at - s->start - s->paused_ticks;
 }
 
-/* What [grown] has more than [usual] entries in each of [windows]. */
+/* The entries of [grown] beyond the usual number, [usual] times [windows]. */
 static uint64_t
 excess(uint64_t grown, uint64_t usual, double windows)
 {

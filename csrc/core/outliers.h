@@ -18,7 +18,7 @@
  * The same looks sum up usual work: the steps that are not slow, and each
  * node's counts in windows without a slow step.
  *
- * Memory: 48 bytes per node of measured steps, for the first 65 536 of them
+ * Memory: 56 bytes per node of measured steps, for the first 65 536 of them
  * (set-up may create many more); 2 bytes per node of the tree; 17 KiB per kept
  * step, allocated at once.  Nothing is allocated once the tree has stopped
  * growing. */

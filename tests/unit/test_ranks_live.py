@@ -851,6 +851,8 @@ def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():
     # Another rank's section, with its waits, is longer than its work, and both are printed.
     both = by_steps([run(0, 9.0, 1.2), run(1, 30.0, 1.3)]).straggler_of(1)
     assert both.without_cpu_wait
+    idle = by_steps([run(0, 0.0, 0.0), run(1, 30.0, 0.0)]).straggler_of(1)
+    assert not idle.without_cpu_wait
     # Where they are most of the delay, they count.
     assert late(3.9).late_ms == pytest.approx(6.4)
     assert late(3.9).cpu_wait == pytest.approx((3.9, 0.0))

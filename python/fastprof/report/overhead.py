@@ -162,7 +162,7 @@ def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> st
 
 
 def _of_bytecode(found: Overhead, correction: Correction) -> str:
-    """Return what the cost of slower bytecode is, and what it may be too high for."""
+    """Return what the cost of slower bytecode is, and why it may be too high."""
     text = ""
     if found.bytecode_ms and found.sections_ms is None:  # the figures do not list it
         took = "an estimated" if _is_known(correction) else "up to"
@@ -176,7 +176,9 @@ def _of_bytecode(found: Overhead, correction: Correction) -> str:
 
 
 def _unconfirmed(found: Overhead, snapshot: Snapshot, correction: Correction) -> str:
-    """Return that the run does not confirm a large cost of functions; empty: it does."""
+    """Return that the run does not confirm a large cost of functions; empty: it does, or the cost
+    is small.
+    """
     if (
         correction.factors is not None
         or unprofiled_step(snapshot) is not None

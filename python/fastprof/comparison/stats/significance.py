@@ -83,7 +83,8 @@ def effect_of_sides(
     """Return the change of a time per step, with one series per run.
 
     One run per side is tested by its steps: the arguments are those of :func:`effect_of_steps`.
-    Several runs are tested by their means, which show what ``noise`` and ``lost_ms`` allow for.
+    Several runs are tested by their means, whose spread shows what ``noise`` and ``lost_ms`` allow
+    for.
     """
     if len(before) == len(after) == 1:
         return effect_of_steps(

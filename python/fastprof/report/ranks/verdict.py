@@ -34,6 +34,8 @@ _EVER = 1 << 62
 #: or if the difference between the ranks' waits is this share of the delay.
 _NOTEWORTHY = 0.1
 _DIFFERS = 0.1
+#: A shorter wait is none.
+_LEAST_WAIT_MS = 0.001
 #: A delay is mostly waiting for a CPU if it is this many times as long as one without these waits.
 _MOSTLY = 2.0
 #: Fewest steps, or blocks of steps, whose mean is the delay since a step.
@@ -332,7 +334,7 @@ def straggler_of(
     told = not test.plain and waiting[latest] - without_cpu >= late_ms / 2
     noteworthy = (
         waiting[latest] >= _NOTEWORTHY * works[latest]
-        or without_cpu >= _NOTEWORTHY * usual
+        or without_cpu >= max(_NOTEWORTHY * usual, _LEAST_WAIT_MS)
         or abs(waiting[latest] - without_cpu) >= _DIFFERS * late_ms
     )
     return Straggler(

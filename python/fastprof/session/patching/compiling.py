@@ -1,4 +1,4 @@
-"""Tells whether ``torch.compile`` traces the running code, which must not see fastprof's work."""
+"""Tells whether ``torch.compile`` traces the running code; fastprof's hooks do nothing then."""
 
 from collections.abc import Callable
 from typing import Any
