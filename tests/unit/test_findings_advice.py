@@ -28,7 +28,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import Builder, cost, py, section
+from unit.snapshots import Builder, cost, gpu, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -495,11 +495,12 @@ STEPS = {"data": 5, "forward": 25, "backward": 35, "optimizer": 35}
 
 
 def optimized(name: str, *, how: str = "single_tensor", init: tuple[str, ...] = (),
-              count: int = 800, **fields: object) -> Snapshot:  # fmt: skip
-    """Return a run whose torch optimizer takes a third of a step."""
+              count: int = 800, beside: tuple[Node, ...] = (),
+              **fields: object) -> Snapshot:  # fmt: skip
+    """Return a run whose torch optimizer takes a third of a step; its update calls ``beside``."""
     file = f"torch/optim/{name.lower()}.py"
     update = calls(torch_py(file, f"_{how}_{name.lower()}", 347), 4, 1,
-                   calls(tensor("addcdiv_"), 30, count))  # fmt: skip
+                   calls(tensor("addcdiv_"), 30, count), *beside)  # fmt: skip
     step = calls(torch_py(file, f"{name}.step", 200), 0.5, 1, update)
     made = run(STEPS, inside={"optimizer": [step]}, **fields)
     extra = tuple(
@@ -549,6 +550,45 @@ def test_an_optimizer_without_a_fused_version_gets_no_advice_on_it(name: str) ->
     said = " ".join(text(f) for f in {**found(made), **noted(made)}.values())
     assert "fused=True" not in said
     assert "AdamW" not in said
+
+
+VIEW = c_function("<built-in method torch.view_as_real>", "torch.view_as_real")
+NO_GPU = gpu(devices=(), status="unavailable", reason="no NVIDIA device in this machine")
+SPARSE = operators({"aten::mm": 2, "aten::embedding_sparse_backward": 1})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        optimized("Adagrad", beside=(calls(tensor("coalesce"), 0.1, 3),)),
+        optimized("SGD", operators=SPARSE),  # nothing in its step tells
+        optimized("Adam", beside=(calls(VIEW, 0.1, 8),)),
+        optimized("SparseAdam", operators=SPARSE),
+        run(STEPS, inside={"optimizer": [calls(tensor("add_"), 30, 800)]}, operators=SPARSE),
+    ],
+    ids=["Adagrad", "SGD", "complex", "SparseAdam", "own"],
+)
+def test_what_torch_refuses_to_fuse_gets_no_advice_on_it(made: Snapshot) -> None:
+    """Adagrad with nn.EmbeddingBag(sparse=True): `fused` does not support sparse grad"."""
+    assert "optimizer-unfused" not in found(made)
+    said = {**found(made), **noted(made)}
+    assert "fused" not in " ".join(text(f) for f in said.values())
+    assert "torch.compile its step" not in text(said["optimizer-share"])
+
+
+def test_sparse_tensors_outside_of_the_optimizer_do_not_matter() -> None:
+    """A graph's adjacency, for example."""
+    made = optimized("Adam", operators=operators({"aten::mm": 2, "aten::_coalesce": 1}))
+    assert "optimizer-unfused" in found(made)
+
+
+def test_foreach_that_the_program_asked_for_is_replaced() -> None:
+    """Without a GPU it is no default, and torch takes no fused=True beside it."""
+    made = optimized("Adam", how="multi_tensor", gpu=NO_GPU)
+    fix = found(made)["optimizer-unfused"].fix[0]
+    assert fix.startswith("torch.optim.Adam(..., fused=True) instead of foreach=True: ")
+    fix = found(optimized("Adam", how="multi_tensor"))["optimizer-unfused"].fix[0]
+    assert "foreach" not in fix
 
 
 def test_a_fused_optimizer_gets_no_advice_on_fusing() -> None:

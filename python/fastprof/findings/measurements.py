@@ -38,6 +38,10 @@ _STARTED = 0.9
 _MODULE_CALL = "torch/nn/modules/module.py"
 
 
+#: The operators of backward that make sparse gradients; only those of embeddings do.
+_SPARSE = frozenset({"aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward"})
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardOutside:
     """A forward pass in no section: ms per step; ``itself``: the program calls it, no module."""
@@ -464,6 +468,14 @@ class Facts:
         """The optimizers of torch's that ran in the steps, and their modes."""
         stepped = (key for key, _, _ in self.inside("optimizer"))
         return optimizers(stepped, self.report.snapshot.keys)
+
+    @Lazy
+    def fusing_is_refused(self) -> bool:
+        """Whether torch's fused optimizers refuse the gradients or parameters of this run."""
+        if self.use("unfusable").calls_within.get("optimizer", 0.0):
+            return True
+        operators = self.report.operators
+        return operators is not None and any(row.name in _SPARSE for row in operators.rows)
 
     # ---- the machine ----
 

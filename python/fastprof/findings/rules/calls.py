@@ -44,7 +44,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     if not ms:
         raise Abstain("no section optimizer and no optimizer of torch's was seen")
     classes = facts.optimizer.classes
-    if classes and not can_fuse(facts):
+    if facts.fusing_is_refused or (classes and not can_fuse(facts)):
         return None
     calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
     kernels = _kernels_per_step(facts, OPTIMIZER)
