@@ -187,6 +187,9 @@ GROUPS: Mapping[str, Match] = {
         _c(r"'(?:coalesce|sparse_mask)' of 'torch", r"torch\.(?:sparse_coo_tensor|view_as_real)>"),
         _python(r"torch/optim/", r"(?:.*\.)?_?make_sparse"),
     ),
+    "gradients-off": _python(
+        r"torch/autograd/grad_mode\.py$", r"(?:no_grad|inference_mode)\.__enter__"
+    ),
     "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
 }  # fmt: skip
 
