@@ -495,14 +495,14 @@ STEPS = {"data": 5, "forward": 25, "backward": 35, "optimizer": 35}
 
 
 def optimized(name: str, *, how: str = "single_tensor", init: tuple[str, ...] = (),
-              count: int = 800, beside: tuple[Node, ...] = (),
+              count: int = 800, beside: tuple[Node, ...] = (), forward: tuple[Node, ...] = (),
               **fields: object) -> Snapshot:  # fmt: skip
     """Return a run whose torch optimizer takes a third of a step; its update calls ``beside``."""
     file = f"torch/optim/{name.lower()}.py"
     update = calls(torch_py(file, f"_{how}_{name.lower()}", 347), 4, 1,
                    calls(tensor("addcdiv_"), 30, count), *beside)  # fmt: skip
     step = calls(torch_py(file, f"{name}.step", 200), 0.5, 1, update)
-    made = run(STEPS, inside={"optimizer": [step]}, **fields)
+    made = run(STEPS, inside={"optimizer": [step], "forward": forward}, **fields)
     extra = tuple(
         Key("python", f"/site-packages/torch/optim/{c.lower()}.py", 5, "__init__", f"{c}.__init__")
         for c in (name, *init)
@@ -574,6 +574,37 @@ def test_what_torch_refuses_to_fuse_gets_no_advice_on_it(made: Snapshot) -> None
     said = {**found(made), **noted(made)}
     assert "fused" not in " ".join(text(f) for f in said.values())
     assert "torch.compile its step" not in text(said["optimizer-share"])
+
+
+LOOK_UP = c_function("<built-in method torch.embedding>", "torch.embedding")
+
+
+def embedded(name: str, *, linear_ms: float = 0.1, count: int = 58) -> Finding:
+    """Return the finding about a model of large embeddings and a small network."""
+    linear = c_function("<built-in method torch._C._nn.linear>", "torch._C._nn.linear")
+    forward = (calls(LOOK_UP, 20, 3), calls(linear, linear_ms, 2))
+    return found(optimized(name, count=count, forward=forward))["optimizer-unfused"]
+
+
+def test_long_calls_of_the_optimizer_are_not_said_to_be_many() -> None:
+    """58 calls of 267 us: 125,000 rows of embeddings, of which a batch uses 64."""
+    rule = embedded("Adagrad")
+    assert rule.title == "The optimizer passes over large tensors several times: 35.0 % of the step"
+    assert "58 calls on tensors, 603 us each" in text(rule)
+    assert rule.fix[0].startswith("torch.optim.Adagrad(..., fused=True)")
+    assert "one parameter at a time" in embedded("Adagrad", count=800).title
+
+
+def test_embeddings_can_have_sparse_gradients_if_the_optimizer_takes_them() -> None:
+    assert "nn.Embedding(..., sparse=True)" in embedded("Adagrad").fix[1]
+    assert "without fused=True" in embedded("Adagrad").fix[1]
+    # Adam refuses them; layers that compute long have the parameters; short calls have few.
+    for rule in (
+        embedded("Adam"),
+        embedded("Adagrad", linear_ms=4),
+        embedded("Adagrad", count=800),
+    ):
+        assert "sparse" not in text(rule)
 
 
 def test_sparse_tensors_outside_of_the_optimizer_do_not_matter() -> None:

@@ -190,6 +190,7 @@ GROUPS: Mapping[str, Match] = {
     "gradients-off": _python(
         r"torch/autograd/grad_mode\.py$", r"(?:no_grad|inference_mode)\.__enter__"
     ),
+    "embeddings": _c(r"torch\.embedding(?:_bag)?>"),
     "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
 }  # fmt: skip
 

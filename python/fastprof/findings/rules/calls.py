@@ -34,6 +34,14 @@ from fastprof.snapshot import Key
 _UNFUSED_CALLS = 40
 
 
+#: Longer calls on tensors compute: what costs is their work.
+_LONG_MS = 0.1
+#: Optimizers with a fused version that take sparse gradients; SparseAdam has none.
+_TAKES_SPARSE = frozenset({"Adagrad", "SGD"})
+#: Layers that compute for a smaller part of the update's time have few parameters.
+_FEW = 1 / 30
+
+
 def optimizer_unfused(facts: Facts) -> Draft | None:
     """An optimizer above its share that updates parameter by parameter.
 
@@ -59,16 +67,20 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
         return None
     what = "kernels" if kernels and kernels > calls else "calls on tensors"
     each = "" if "foreach" in facts.optimizer.modes else ", one parameter at a time"
+    title = f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step"
+    long = ms > small * _LONG_MS and facts.gpu is None
+    if long and passes:  # the number of calls is not what costs
+        title = "The optimizer passes over large tensors several times: {share} of the step"
     made = share_draft(
         facts, LIMITS["optimizer-share"], ms,
         rule="optimizer-unfused",
-        title=f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step",
+        title=title,
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
             f"{number(1e3 * ms / small)} us each."),
             _python_in(facts, "optimizer"),
         ),
-        fix=optimizer_fix(facts),
+        fix=(*optimizer_fix(facts), *(_sparse(facts, ms) if long else ())),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
     if made is None or made.severity == "note":
@@ -76,6 +88,26 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     if not fusing_is_measured(facts):
         return replace(made, promises=False)
     return made.saving(fusing_saves(facts, ms, small), of=ms)
+
+
+def _sparse(facts: Facts, ms: float) -> tuple[str, ...]:
+    """Return the advice to make embeddings sparse, if they have nearly all of the parameters.
+
+    Layers read each of their parameters, and an update passes over it several times: a network
+    that computes for a small part of the update's time has few parameters in its layers.
+    """
+    if not facts.optimizer.classes or not set(facts.optimizer.classes) <= _TAKES_SPARSE:
+        return ()
+    rows = [(key, own) for key, own, n in facts.inside("forward") if n]
+    rest = sum(
+        own for key, own in rows if GROUPS["tensor-calls"](key) and not GROUPS["embeddings"](key)
+    )
+    if rest > _FEW * ms or not any(GROUPS["embeddings"](key) for key, _ in rows):
+        return ()
+    return (
+        ("Or, without fused=True and weight_decay: nn.Embedding(..., sparse=True), so that a step "
+        "updates only the rows of its batch."),
+    )  # fmt: skip
 
 
 def _python_in(facts: Facts, group: str) -> str:
