@@ -565,8 +565,9 @@ SPARSE = operators({"aten::mm": 2, "aten::embedding_sparse_backward": 1})
         optimized("Adam", beside=(calls(VIEW, 0.1, 8),)),
         optimized("SparseAdam", operators=SPARSE),
         run(STEPS, inside={"optimizer": [calls(tensor("add_"), 30, 800)]}, operators=SPARSE),
+        optimized("Adam", meta={"torch_refuses_fused": "differentiable=True"}),
     ],
-    ids=["Adagrad", "SGD", "complex", "SparseAdam", "own"],
+    ids=["Adagrad", "SGD", "complex", "SparseAdam", "own", "told"],
 )
 def test_what_torch_refuses_to_fuse_gets_no_advice_on_it(made: Snapshot) -> None:
     """Adagrad with nn.EmbeddingBag(sparse=True): `fused` does not support sparse grad"."""

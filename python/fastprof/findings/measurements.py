@@ -504,7 +504,12 @@ class Facts:
 
     @Lazy
     def fusing_is_refused(self) -> bool:
-        """Whether torch's fused optimizers refuse the gradients or parameters of this run."""
+        """Whether torch's fused optimizers refuse the gradients or parameters of this run.
+
+        The functions and operators tell it of a loop that fastprof was not attached to.
+        """
+        if self.report.meta.get("torch_refuses_fused"):
+            return True
         if self.use("unfusable").calls_within.get("optimizer", 0.0):
             return True
         operators = self.report.operators
