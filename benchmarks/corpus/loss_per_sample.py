@@ -1,7 +1,7 @@
 """The loss is a loop over the samples of a batch, some small operations for each.
 
-Right: small-batch, unaccounted.
-Fix: small-batch --whole.
+Right: tensor-loop, small-batch, unaccounted.
+Fix: tensor-loop --whole.
 """
 
 from __future__ import annotations

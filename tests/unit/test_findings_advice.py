@@ -28,7 +28,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import Builder, cost, py, section
+from unit.snapshots import Builder, cost, gpu, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -495,13 +495,14 @@ STEPS = {"data": 5, "forward": 25, "backward": 35, "optimizer": 35}
 
 
 def optimized(name: str, *, how: str = "single_tensor", init: tuple[str, ...] = (),
-              count: int = 800, **fields: object) -> Snapshot:  # fmt: skip
-    """Return a run whose torch optimizer takes a third of a step."""
+              count: int = 800, beside: tuple[Node, ...] = (), forward: tuple[Node, ...] = (),
+              **fields: object) -> Snapshot:  # fmt: skip
+    """Return a run whose torch optimizer takes a third of a step; its update calls ``beside``."""
     file = f"torch/optim/{name.lower()}.py"
     update = calls(torch_py(file, f"_{how}_{name.lower()}", 347), 4, 1,
-                   calls(tensor("addcdiv_"), 30, count))  # fmt: skip
+                   calls(tensor("addcdiv_"), 30, count), *beside)  # fmt: skip
     step = calls(torch_py(file, f"{name}.step", 200), 0.5, 1, update)
-    made = run(STEPS, inside={"optimizer": [step]}, **fields)
+    made = run(STEPS, inside={"optimizer": [step], "forward": forward}, **fields)
     extra = tuple(
         Key("python", f"/site-packages/torch/optim/{c.lower()}.py", 5, "__init__", f"{c}.__init__")
         for c in (name, *init)
@@ -549,6 +550,77 @@ def test_an_optimizer_without_a_fused_version_gets_no_advice_on_it(name: str) ->
     said = " ".join(text(f) for f in {**found(made), **noted(made)}.values())
     assert "fused=True" not in said
     assert "AdamW" not in said
+
+
+VIEW = c_function("<built-in method torch.view_as_real>", "torch.view_as_real")
+NO_GPU = gpu(devices=(), status="unavailable", reason="no NVIDIA device in this machine")
+SPARSE = operators({"aten::mm": 2, "aten::embedding_sparse_backward": 1})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        optimized("Adagrad", beside=(calls(tensor("coalesce"), 0.1, 3),)),
+        optimized("SGD", operators=SPARSE),  # nothing in its step tells
+        optimized("Adam", beside=(calls(VIEW, 0.1, 8),)),
+        optimized("SparseAdam", operators=SPARSE),
+        run(STEPS, inside={"optimizer": [calls(tensor("add_"), 30, 800)]}, operators=SPARSE),
+        optimized("Adam", meta={"torch_refuses_fused": "differentiable=True"}),
+    ],
+    ids=["Adagrad", "SGD", "complex", "SparseAdam", "own", "told"],
+)
+def test_what_torch_refuses_to_fuse_gets_no_advice_on_it(made: Snapshot) -> None:
+    """Adagrad with nn.EmbeddingBag(sparse=True): `fused` does not support sparse grad"."""
+    assert "optimizer-unfused" not in found(made)
+    said = {**found(made), **noted(made)}
+    assert "fused" not in " ".join(text(f) for f in said.values())
+    assert "torch.compile its step" not in text(said["optimizer-share"])
+
+
+LOOK_UP = c_function("<built-in method torch.embedding>", "torch.embedding")
+
+
+def embedded(name: str, *, linear_ms: float = 0.1, count: int = 58) -> Finding:
+    """Return the finding about a model of large embeddings and a small network."""
+    linear = c_function("<built-in method torch._C._nn.linear>", "torch._C._nn.linear")
+    forward = (calls(LOOK_UP, 20, 3), calls(linear, linear_ms, 2))
+    return found(optimized(name, count=count, forward=forward))["optimizer-unfused"]
+
+
+def test_long_calls_of_the_optimizer_are_not_said_to_be_many() -> None:
+    """58 calls of 267 us: 125,000 rows of embeddings, of which a batch uses 64."""
+    rule = embedded("Adagrad")
+    assert rule.title == "The optimizer passes over large tensors several times: 35.0 % of the step"
+    assert "58 calls on tensors, 603 us each" in text(rule)
+    assert rule.fix[0].startswith("torch.optim.Adagrad(..., fused=True)")
+    assert "one parameter at a time" in embedded("Adagrad", count=800).title
+
+
+def test_embeddings_can_have_sparse_gradients_if_the_optimizer_takes_them() -> None:
+    assert "nn.Embedding(..., sparse=True)" in embedded("Adagrad").fix[1]
+    assert "without fused=True" in embedded("Adagrad").fix[1]
+    # Adam refuses them; layers that compute long have the parameters; short calls have few.
+    for rule in (
+        embedded("Adam"),
+        embedded("Adagrad", linear_ms=4),
+        embedded("Adagrad", count=800),
+    ):
+        assert "sparse" not in text(rule)
+
+
+def test_sparse_tensors_outside_of_the_optimizer_do_not_matter() -> None:
+    """A graph's adjacency, for example."""
+    made = optimized("Adam", operators=operators({"aten::mm": 2, "aten::_coalesce": 1}))
+    assert "optimizer-unfused" in found(made)
+
+
+def test_foreach_that_the_program_asked_for_is_replaced() -> None:
+    """Without a GPU it is no default, and torch takes no fused=True beside it."""
+    made = optimized("Adam", how="multi_tensor", gpu=NO_GPU)
+    fix = found(made)["optimizer-unfused"].fix[0]
+    assert fix.startswith("torch.optim.Adam(..., fused=True) instead of foreach=True: ")
+    fix = found(optimized("Adam", how="multi_tensor"))["optimizer-unfused"].fix[0]
+    assert "foreach" not in fix
 
 
 def test_a_fused_optimizer_gets_no_advice_on_fusing() -> None:
@@ -869,11 +941,12 @@ def test_what_another_rule_knows_is_not_in_no_phase() -> None:
 
 def test_many_small_operations_are_counted() -> None:
     linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 2, 400)
+    linear = calls(torch_py("torch/nn/modules/module.py", "Module._call_impl"), 0, 400, linear)
     made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
                inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
     rule = found(made)["small-batch"]
     assert rule.title.startswith("Operations are many and small")
-    assert "Forward makes 400 calls per step of 5.00 us each" in text(rule)
+    assert "Forward makes at least 400 calls per step, 5.00 us each" in text(rule)
     for word in ("batch size", "torch.compile"):
         assert word in text(rule)
     assert "CUDA" not in text(rule)  # there is no GPU

@@ -256,6 +256,7 @@ def test_nothing_is_promised_of_a_wait_for_a_gpu_that_was_not_observed() -> None
     rules = found(replace(made, gpu=HIDDEN))
     assert rules["unaccounted"].saving_ms is None
     linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 2, 400)
+    linear = calls(torch_py("torch/nn/modules/module.py", "Module._call_impl"), 0, 400, linear)
     made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
                inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
     assert "small-batch" in found(made)

@@ -54,6 +54,7 @@ _NEVER = frozenset(
         "torch_untrained_share",
         "torch_untrained_of",
         "torch_stepped_elsewhere",
+        "torch_refuses_fused",
     }
 )
 

@@ -54,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     Rule("anomaly-mode", steps.anomaly_mode),
     Rule("untrained-gradients", steps.untrained_gradients),
     Rule("validation-share", beside.validation_share),
+    Rule("tensor-loop", calls.tensor_loop),
     Rule("small-batch", kernels.small_batch),
     Rule("kernel-launch-overhead", kernels.kernel_launch_overhead),
     Rule("small-kernels", kernels.small_kernels),

@@ -318,6 +318,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Fuse them: torch.compile, a fused optimizer (fused=True); raise the batch size.",
         ),
     },
+    "small-kernels-unfusable": {
+        "torch": ("Fuse them: torch.compile; raise the batch size.",),
+    },
     "occupancy": {
         "torch": (
             ("A larger batch, larger micro-batches, gradient accumulation in fewer and larger "

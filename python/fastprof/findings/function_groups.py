@@ -182,6 +182,15 @@ GROUPS: Mapping[str, Match] = {
     "autograd": _python(r"torch/autograd/__init__\.py$", r"backward"),
     "gradients": _python(r"torch/autograd/__init__\.py$", r"grad"),
     "autocast": _python(r"torch/amp/autocast_mode\.py$", r"(?:autocast\.)?__enter__"),
+    # In an optimizer: a fused version takes no sparse gradients and no complex parameters.
+    "unfusable": _either(
+        _c(r"'(?:coalesce|sparse_mask)' of 'torch", r"torch\.(?:sparse_coo_tensor|view_as_real)>"),
+        _python(r"torch/optim/", r"(?:.*\.)?_?make_sparse"),
+    ),
+    "gradients-off": _python(
+        r"torch/autograd/grad_mode\.py$", r"(?:no_grad|inference_mode)\.__enter__"
+    ),
+    "embeddings": _c(r"torch\.embedding(?:_bag)?>"),
     "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
 }  # fmt: skip
 

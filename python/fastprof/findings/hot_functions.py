@@ -19,6 +19,11 @@ _NAMED = 0.25
 _MOST = 0.5
 
 
+def is_nameless(key: Key) -> bool:
+    """Return whether code inside of a function has no name: a comprehension or a lambda."""
+    return _NAMELESS.search(key.name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Hot:
     """A function, its part of the examined time (of 1), and the parts of its own time.
@@ -57,10 +62,7 @@ def hottest(
     """
     own = [is_own(key) for key in keys]
     chosen = [here and not own[key] for here, key in zip(chosen, nodes.key, strict=True)]
-    theirs = [
-        key.kind == "python" and _NAMELESS.search(key.name) is None and not is_library(key)
-        for key in keys
-    ]
+    theirs = [key.kind == "python" and not is_nameless(key) and not is_library(key) for key in keys]
     found = _hottest(nodes, self_ns, keys, chosen, theirs)
     if found is not None and found.share >= _NAMED:
         return found

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from fastprof.findings.element_loops import ElementLoop, element_loop
+from fastprof.findings.forward_callers import ForwardCaller, forward_caller
 from fastprof.findings.function_groups import GROUPS, NEVER_IN, OPENED, PHASES, sought
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
@@ -15,6 +17,7 @@ from fastprof.findings.hot_functions import Hot, hottest
 from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
+from fastprof.findings.serial_loops import is_serial
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
@@ -27,6 +30,7 @@ from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
+from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
 from fastprof.snapshot import Key, ThreadTree
@@ -36,6 +40,10 @@ _MS = 1e6
 _STARTED = 0.9
 #: The file of ``Module.__call__``, which runs the hooks of a module.
 _MODULE_CALL = "torch/nn/modules/module.py"
+
+
+#: The operators of backward that make sparse gradients; only those of embeddings do.
+_SPARSE = frozenset({"aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,35 @@ class Facts:
             return 0.0, 0.0
         ns, calls = recomputed(thread.nodes, self._self_ns, self.report.view.keys)
         return ns / _MS / self.counted, calls / self.counted
+
+    @Lazy
+    def element_loop(self) -> tuple[ElementLoop | None, bool]:
+        """The loop over elements with most of forward's calls on tensors, and whether it is sure.
+
+        In ms and calls per span.  It is sure if the source shows that no pass of the loop needs the
+        result of the last one; if one does, there is none.
+        """
+        thread, whole = self.thread, self._groups.get("forward")
+        if thread is None or not self.report.has_tree or whole is None or not whole.ns:
+            return None, False
+        keys = self.report.view.keys
+        found = element_loop(thread.nodes, self._self_ns, keys, GROUPS["forward"])
+        if found is None:
+            return None, False
+        until = self.report.meta.get("recorded_until_ns")
+        serial = is_serial(lines_of(found.key.file, until), found.key, found.operation)
+        if serial:
+            return None, False
+        scale = self.use("forward").ms / (whole.ns / _MS)
+        return found.scaled(scale / _MS, scale), serial is False
+
+    @Lazy
+    def forward_caller(self) -> ForwardCaller | None:
+        """The program's function that makes most of forward's calls, if there are several."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None
+        return forward_caller(thread.nodes, self._self_ns, self.report.view.keys)
 
     @Lazy
     def _outside(self) -> Outside:
@@ -464,6 +501,19 @@ class Facts:
         """The optimizers of torch's that ran in the steps, and their modes."""
         stepped = (key for key, _, _ in self.inside("optimizer"))
         return optimizers(stepped, self.report.snapshot.keys)
+
+    @Lazy
+    def fusing_is_refused(self) -> bool:
+        """Whether torch's fused optimizers refuse the gradients or parameters of this run.
+
+        The functions and operators tell it of a loop that fastprof was not attached to.
+        """
+        if self.report.meta.get("torch_refuses_fused"):
+            return True
+        if self.use("unfusable").calls_within.get("optimizer", 0.0):
+            return True
+        operators = self.report.operators
+        return operators is not None and any(row.name in _SPARSE for row in operators.rows)
 
     # ---- the machine ----
 

@@ -420,8 +420,10 @@ _CPU_ONLY = ("Adagrad",)
 
 
 def can_fuse(facts: Facts) -> bool:
-    """Return whether all optimizers of the run have a fused version and do not use it."""
+    """Return whether all optimizers of the run have a fused version that torch takes, unused."""
     found = facts.optimizer
+    if facts.fusing_is_refused:
+        return False
     return bool(found.classes) and "fused" not in found.modes and all(
         (name in FUSED or name == "SGD") and not (facts.gpu is not None and name in _CPU_ONLY)
         for name in found.classes
@@ -445,8 +447,10 @@ def fusing_saves(facts: Facts, ms: float, calls: float) -> float:
 def optimizer_fix(facts: Facts) -> tuple[str, ...]:
     """Return how to update the parameters in fewer calls, for this run's optimizer."""
     found = facts.optimizer
+    if facts.fusing_is_refused:  # nor does torch.compile take sparse gradients
+        return ()
     if can_fuse(facts):
-        return (_fused(facts.framework, found),)
+        return (_fused(facts),)
     out = []
     if not found.classes:
         out.append(
@@ -459,13 +463,17 @@ def optimizer_fix(facts: Facts) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _fused(framework: str, found: Optimizer) -> str:
+def _fused(facts: Facts) -> str:
+    framework, found = facts.framework, facts.optimizer
     if framework == "transformers" and found.classes == ("AdamW",):
         return f'{_HF}(optim="adamw_torch_fused").'
     where_ = " in configure_optimizers()" if framework == "lightning" else ""
     made = f"{_names(found)}(..., fused=True)"
     if found.or_adamw:
         made = "fused=True for the optimizer, torch.optim.Adam or AdamW"
+    if "foreach" in found.modes and facts.cpu_only:
+        # Without a GPU it is the program's argument, and torch takes only one of them.
+        made = f"{made} instead of foreach=True"
     return f"{made}{where_}: it updates all parameters in one call."
 
 

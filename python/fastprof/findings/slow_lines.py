@@ -38,7 +38,7 @@ class SlowLine:
 
 def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     """Return the line of a function with most of its time; None: unknown."""
-    function = _function(lines, hot.key)
+    function = function_of(lines, hot.key)
     if function is None:
         return None
     first = 1 if isinstance(function, ast.Module) else hot.key.line
@@ -81,7 +81,7 @@ def _line(
     return SlowLine(number, lines[number - 1].strip(), share, alone)
 
 
-def _function(
+def function_of(
     lines: Sequence[str], key: Key
 ) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the syntax tree of a function, numbered from its first line; None: not found.
@@ -122,11 +122,11 @@ def _calls(function: ast.AST) -> tuple[dict[str, set[int]], set[str]]:
     names: list[tuple[ast.AST, str]] = []
     for node in _walk(function):
         if isinstance(node, ast.Call):
-            name = _name(node.func)
+            name = called_name(node.func)
             if name:
                 places.setdefault(name, set()).add(node.lineno)
                 called.add(node.func)
-        name = _name(node)
+        name = called_name(node)
         if name:
             names.append((node, name))
     return places, {name for node, name in names if node not in called}
@@ -142,7 +142,7 @@ def _walk(function: ast.AST) -> Iterator[ast.AST]:
                 todo.append(child)
 
 
-def _name(node: ast.AST) -> str:
+def called_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else (
         node.attr if isinstance(node, ast.Attribute) else ""
     )  # fmt: skip

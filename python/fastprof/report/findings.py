@@ -38,6 +38,7 @@ SUBJECTS: Mapping[str, str] = {
     "anomaly-mode": "torch's anomaly detection",
     "untrained-gradients": "gradients that no optimizer uses",
     "validation-share": "validation's share of the training",
+    "tensor-loop": "loops over elements of tensors",
     "small-batch": "small batches",
     "small-kernels": "small kernels",
     "blocks-per-sm": "launches too small for the GPU",

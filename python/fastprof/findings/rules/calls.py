@@ -1,6 +1,7 @@
 """Rules about many calls of small operations: the cost of calling."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from fastprof.findings.draft import (
     Abstain,
@@ -24,12 +25,21 @@ from fastprof.findings.remedies import (
     optimizer_fix,
 )
 from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.names import ascii_name
 from fastprof.report.figures import number, plural
-from fastprof.report.origin import is_users
+from fastprof.report.origin import is_users, shown_name
 from fastprof.snapshot import Key
 
 #: Tensor calls per step in the optimizer that a fused version avoids.
 _UNFUSED_CALLS = 40
+
+
+#: Longer calls on tensors compute: what costs is their work.
+_LONG_MS = 0.1
+#: Optimizers with a fused version that take sparse gradients; SparseAdam has none.
+_TAKES_SPARSE = frozenset({"Adagrad", "SGD"})
+#: Layers that compute for a smaller part of the update's time have few parameters.
+_FEW = 1 / 30
 
 
 def optimizer_unfused(facts: Facts) -> Draft | None:
@@ -44,7 +54,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     if not ms:
         raise Abstain("no section optimizer and no optimizer of torch's was seen")
     classes = facts.optimizer.classes
-    if classes and not can_fuse(facts):
+    if facts.fusing_is_refused or (classes and not can_fuse(facts)):
         return None
     calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
     kernels = _kernels_per_step(facts, OPTIMIZER)
@@ -57,16 +67,20 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
         return None
     what = "kernels" if kernels and kernels > calls else "calls on tensors"
     each = "" if "foreach" in facts.optimizer.modes else ", one parameter at a time"
+    title = f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step"
+    long = ms > small * _LONG_MS and facts.gpu is None
+    if long and passes:  # the number of calls is not what costs
+        title = "The optimizer passes over large tensors several times: {share} of the step"
     made = share_draft(
         facts, LIMITS["optimizer-share"], ms,
         rule="optimizer-unfused",
-        title=f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step",
+        title=title,
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
             f"{number(1e3 * ms / small)} us each."),
             _python_in(facts, "optimizer"),
         ),
-        fix=optimizer_fix(facts),
+        fix=(*optimizer_fix(facts), *(_sparse(facts, ms) if long else ())),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
     if made is None or made.severity == "note":
@@ -74,6 +88,26 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     if not fusing_is_measured(facts):
         return replace(made, promises=False)
     return made.saving(fusing_saves(facts, ms, small), of=ms)
+
+
+def _sparse(facts: Facts, ms: float) -> tuple[str, ...]:
+    """Return the advice to make embeddings sparse, if they have nearly all of the parameters.
+
+    Layers read each of their parameters, and an update passes over it several times: a network
+    that computes for a small part of the update's time has few parameters in its layers.
+    """
+    if not facts.optimizer.classes or not set(facts.optimizer.classes) <= _TAKES_SPARSE:
+        return ()
+    rows = [(key, own) for key, own, n in facts.inside("forward") if n]
+    rest = sum(
+        own for key, own in rows if GROUPS["tensor-calls"](key) and not GROUPS["embeddings"](key)
+    )
+    if rest > _FEW * ms or not any(GROUPS["embeddings"](key) for key, _ in rows):
+        return ()
+    return (
+        ("Or, without fused=True and weight_decay: nn.Embedding(..., sparse=True), so that a step "
+        "updates only the rows of its batch."),
+    )  # fmt: skip
 
 
 def _python_in(facts: Facts, group: str) -> str:
@@ -108,6 +142,39 @@ def argument_checks(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+def tensor_loop(facts: Facts) -> Draft | None:
+    """A loop over elements in forward that calls small operations on tensors.
+
+    A larger batch has more elements.  At most the time of the function with the loop can be saved.
+    """
+    need_observed(facts)
+    need_functions(facts)
+    loop, sure = facts.element_loop
+    # Long calls compute something: their number is not what costs.
+    if loop is None or loop.calls_time > loop.calls * _CALL_MS:
+        return None
+    at, name = where(loop.key), ascii_name(shown_name(loop.operation), 60)
+    each = loop.operations / loop.entries if loop.entries else 0.0
+    again = f", {plural(round(each), 'time')} per call" if each else ""
+    draft = share_draft(
+        facts, _ANY, loop.time,
+        rule="tensor-loop",
+        title=f"{{share}} of the step is a loop of small operations on tensors in {at}",
+        evidence=(
+            (f"{at} takes {span_text(loop.time, facts)} in {plural(loop.entries, 'call')}. It "
+            f"calls {name} {plural(round(loop.operations), 'time')} per {facts.per}{again}."),
+        ),
+        fix=(
+            (f"Compute on whole tensors instead of element by element in {at}: one call in place "
+            "of its loop. A larger batch is no help if it has more elements."),
+        ),
+        group="forward", sections=FORWARD, on_host=True,
+        # Without a GPU that rule leaves it out itself.
+        claims={"small-batch": 0.0} if facts.gpu is None else {},
+    )  # fmt: skip
+    return draft if sure or draft is None else replace(draft, promises=False)
+
+
 #: Cost of calling an operation, from Python through the dispatcher and autograd; the rest of a
 #: call's time is computing.
 _CALL_MS = 0.008
@@ -122,14 +189,43 @@ _ALMOST_ALL = 0.6
 _BESIDE = 0.1
 
 
-def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
-    """Share of forward and backward that is the cost of calls: a larger batch spreads it.
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """Forward per span: its time, its calls on tensors as (own ms, calls), and Python's time."""
 
-    Each call in forward counts with at most 8 us, and 20 us of Python around it; backward, which
-    has about as many calls, counts with at most as much as forward.  If torch.profiler counted the
-    operations, each counts with at most 5 us, including those that C functions call.
-    """
-    need_observed(facts)
+    total: float
+    called: Sequence[tuple[float, float]]
+    around: float
+
+    @property
+    def calls(self) -> float:
+        return sum(n for _, n in self.called)
+
+    @property
+    def own(self) -> float:
+        return sum(ms for ms, _ in self.called)
+
+    @property
+    def python(self) -> float:
+        """The part of Python's time that is the cost of calling."""
+        return max(0.0, min(self.around, self.calls * _AROUND_MS))
+
+    @property
+    def cost(self) -> float:
+        return sum(min(ms, n * _CALL_MS) for ms, n in self.called) + self.python
+
+    def without(self, *, ms: float, own: float, calls: float) -> "_Forward":
+        """Return forward without ``calls`` of it, ``own`` ms of their own, and ``ms`` in all."""
+        left = 1 - min(1.0, calls / self.calls) if self.calls else 1.0
+        times = 1 - min(1.0, own / self.own) if self.own else 1.0
+        return _Forward(
+            max(0.0, self.total - ms),
+            [(ms * times, n * left) for ms, n in self.called],
+            max(0.0, self.around - (ms - own)),
+        )
+
+
+def _forward(facts: Facts) -> _Forward:
     rows = facts.inside("forward")
     # A trainer's log() within it is not part of the network; another rule covers it.
     logged = facts.use("logging").shared.get("forward", 0.0)
@@ -138,40 +234,81 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
     called = [(ms, n) for key, ms, n in rows if n and GROUPS["tensor-calls"](key)]
     calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
-    here = facts.use("tensor-calls")
     if logged and calls:
-        part = 1 - min(calls, here.calls_within.get("logging", 0.0)) / calls
+        logs = facts.use("tensor-calls").calls_within.get("logging", 0.0)
+        part = 1 - min(calls, logs) / calls
         called = [(ms * part, n * part) for ms, n in called]
         calls, own = calls * part, own * part
     # A function that is called more often computes something itself, unless it is the library's.
     beside = sum(ms for key, ms, n in rows if n > calls and _computes(key))
-    around = sum(ms for _, ms, _ in rows) - logged - own - beside
-    python = max(0.0, min(around, calls * _AROUND_MS))
-    spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
-    backward = facts.phase("backward") or 0.0
-    ms = spread + min(spread / total * backward, spread)
-    seen = f"Forward makes {plural(round(calls), 'call')} per {facts.per} of {_each(own, calls)}"
-    count, ops_ms, cost = _operations(facts)
-    if min(cost, backward + total) + python > ms:
-        ms = min(cost + python, backward + total)
-        seen = f"A step runs {plural(round(count), 'operation')} of {_each(ops_ms, count)}"
+    return _Forward(total, called, sum(ms for _, ms, _ in rows) - logged - own - beside)
+
+
+def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
+    """Share of forward and backward that is the cost of calls: a larger batch spreads it.
+
+    Each call in forward counts with at most 8 us, and 20 us of Python around it; backward, which
+    has about as many calls, counts with at most as much as forward.  If torch.profiler counted the
+    operations, each counts with at most 5 us, including those that C functions call.  A loop over
+    elements does not count, and if most calls are made where nothing is trained, only these do.
+    """
+    need_observed(facts)
+    forward = _forward(facts)
+    loop = facts.element_loop[0] if tensor_loop(facts) is not None else None
+    if loop is not None:  # a larger batch has more elements
+        forward = forward.without(ms=loop.time, own=loop.calls_time, calls=loop.calls)
+    most = facts.forward_caller
+    backward, updates = facts.phase("backward") or 0.0, facts.optimizer_ms or 0.0
+    passes, place, told = "forward and backward", "", ""
+    if most is not None and loop is None:
+        if not most.gradless:
+            told = f"Most of the calls are made in {where(most.key)}."
+        else:
+            forward = forward.without(
+                ms=forward.total * (1 - most.of_time),
+                own=forward.own * (1 - most.of_calls),
+                calls=forward.calls * (1 - most.of_calls),
+            )
+            backward, updates = 0.0, 0.0
+            passes, place = "its time", f" in {where(most.key)}, without gradients"
+    total = forward.total
+    if total <= 0:
+        return None
+    ms = forward.cost + min(forward.cost / total * backward, forward.cost)
+    # The hook sees no operator of Python's: a == b, x[i] = y.
+    seen = (
+        f"Forward makes at least {plural(round(forward.calls), 'call')} per {facts.per}{place}, "
+        f"{_each(forward.own, forward.calls)}"
+    )
+    if loop is None and not place:
+        count, ops_ms, cost = _operations(facts)
+        if min(cost, backward + total) + forward.python > ms:
+            ms = min(cost + forward.python, backward + total)
+            seen = f"A step runs {plural(round(count), 'operation')} of {_each(ops_ms, count)}"
     ms = min(ms, total + backward)
-    part = ms / (total + backward) if total + backward > 0 else 0.0
+    part = ms / (total + backward)
     limit = LIMITS["call-overhead"]
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
-    updates = here.calls_within.get("optimizer", 0.0)
+    stepping = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
+    updates = min(updates, stepping * (_CALL_MS + _AROUND_MS))
+    more = f", and {span_text(updates, facts)} of the optimizer" if updates else ""
     size = f"Batches hold {plural(min(sizes), 'sample')}. " if sizes else ""
     return share_draft(
-        facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),
+        facts, _ANY, ms + updates,
         rule="small-batch",
         title=(
             "Batches are too small: {share} of the step is the cost of calls" if small else
             "Operations are many and small: {share} of the step is the cost of calling them"
         ),
         evidence=(
-            f"{size}{seen}; {percent(part)} of forward and backward is the cost of calling.",
+            f"{size}{seen}; the cost of calling is {percent(part)} of {passes}{more}.",
+            told,
+        ),
+        fix=() if not place or most is None else (
+            (f"Raise the batch in {where(most.key)}: call the network there once for many samples. "
+            "A larger batch of the training saves nothing of it."),
         ),
         group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
     )  # fmt: skip

@@ -141,7 +141,10 @@ def small_kernels(facts: Facts) -> Draft | None:
         ),
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=sentences(f"Most time in: {names}." if names else ""),
-        fix=fixes("small-kernels", facts.framework),
+        fix=fixes(
+            "small-kernels-unfusable" if facts.fusing_is_refused else "small-kernels",
+            facts.framework,
+        ),
         ms=_gpu_ms(facts, fused / whole if whole else 0.0), promises=False,
         yields_to=frozenset({"small-batch"}), claims=BUSY,
     )  # fmt: skip

@@ -101,6 +101,7 @@ _PASSES = FORWARD | BACKWARD
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
     "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",
+    "tensor-loop",
 })  # fmt: skip
 #: Rules that explain it if the steps differ in one place; elsewhere a section of the program's.
 _OF_PLACE = {UNACCOUNTED: frozenset({"unaccounted"}), **dict.fromkeys(_PASSES, frozenset[str]())}

@@ -280,7 +280,7 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
     """Time of a GradScaler: scale, unscale_ and update."""
     need_functions(facts)
     use = facts.use("scaler")
-    if not use.ms:
+    if not use.ms or (facts.lacks_bfloat16 and facts.fusing_is_refused):
         return None
     return share_draft(
         facts, LIMITS["scaler-share"], use.ms,

@@ -86,6 +86,18 @@ def has_optimizers() -> bool:
     return False
 
 
+def _refused(groups: Any) -> str:
+    for group in groups:
+        if group.get("differentiable"):
+            return "differentiable=True"
+        for parameter in group["params"]:
+            if parameter.is_complex():
+                return "complex parameters"
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                return "sparse gradients"
+    return ""
+
+
 class Models:
     """The trained modules and their modes.
 
@@ -100,6 +112,7 @@ class Models:
         self.knows_optimizers = knows_optimizers
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()
         # Whether each module was in training mode when it was last trained.
         self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         #: The last trained module, and whether it was in training mode.
@@ -122,6 +135,21 @@ class Models:
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Note that an optimizer has stepped, which may be older than the hooks."""
         self._stepped.add(optimizer)
+
+    def refuses_fused(self, optimizer: Any) -> str:
+        """Return why torch would refuse ``fused=True`` for an optimizer; look once, after a step.
+
+        Empty: it would not, or it is unknown.
+        """
+        if optimizer in self._looked_at:
+            return ""
+        self._looked_at.add(optimizer)
+        try:
+            # A parameter's __torch_function__ is the program's.
+            with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+                return _refused(optimizer.param_groups)
+        except Exception:  # an optimizer of the program's, with other groups
+            return ""
 
     def called(self, module: Any) -> None:
         """Note a call with gradients on; of several calls before backward the first counts."""

@@ -342,6 +342,9 @@ class Phases:
         stepped, self._stepped = self._stepped, None
         if stepped is not None:
             self._optimized = True
+            refused = self.models.refuses_fused(stepped)
+            if refused:
+                self.run.facts["torch_refuses_fused"] = refused
             if self._steps_to_look:
                 self._steps_to_look -= 1
                 self.models.optimizer_stepped(stepped)

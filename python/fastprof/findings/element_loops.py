@@ -1,0 +1,133 @@
+"""Finds functions of the program that call an operation on tensors for one element after another.
+
+Calls of modules do not count: a loop over time calls a cell, and a larger batch makes that cheaper.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fastprof.findings.function_groups import GROUPS
+from fastprof.findings.hot_functions import is_nameless
+from fastprof.report.origin import is_own, is_users
+from fastprof.snapshot import Key, NodeTable
+
+#: A function that calls an operation this often, each time it runs, has a loop.
+_TENS = 20
+#: Most of the calls on tensors must be the loop's.
+_MOST = 0.5
+#: The file of ``Module.__call__``.
+_MODULE_CALL = "torch/nn/modules/module.py"
+
+
+@dataclass(frozen=True, slots=True)
+class ElementLoop:
+    """A function with such a loop.
+
+    ``entries``: how often it ran; ``time``: its own, without other functions of the program;
+    ``calls`` and ``calls_time``: the loop's calls on tensors and their own time; ``operation``:
+    what it calls most often, ``operations`` times.
+    """
+
+    key: Key
+    entries: float
+    time: float
+    calls: float
+    calls_time: float
+    operation: Key
+    operations: float
+
+    def scaled(self, times: float, counts: float) -> "ElementLoop":
+        """Return the loop in other units."""
+        return ElementLoop(
+            self.key,
+            self.entries * counts,
+            self.time * times,
+            self.calls * counts,
+            self.calls_time * times,
+            self.operation,
+            self.operations * counts,
+        )
+
+
+@dataclass(slots=True)
+class _Frame:
+    """``made``: direct callee -> its calls; ``tensors``: direct callee -> calls on tensors, ns."""
+
+    entries: int = 0
+    ns: float = 0.0
+    made: dict[int, int] = field(default_factory=dict)
+    tensors: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
+def element_loop(
+    nodes: NodeTable,
+    self_ns: Sequence[float],
+    keys: Sequence[Key],
+    group: Callable[[Key], bool],
+) -> ElementLoop | None:
+    """Return the loop with most of the calls on tensors in a group, in ns; None: there is none."""
+    frames, whole = _frames(nodes, self_ns, keys, group)
+    found = [loop for key, frame in frames.items() if (loop := _loop(keys, key, frame)) is not None]
+    loop = max(found, key=lambda one: one.calls, default=None)
+    return None if loop is None or loop.calls <= _MOST * whole else loop
+
+
+def _frames(
+    nodes: NodeTable, self_ns: Sequence[float], keys: Sequence[Key], group: Callable[[Key], bool]
+) -> tuple[dict[int, _Frame], int]:
+    """Return the program's functions in a group by key, and the group's calls on tensors."""
+    begins = [group(key) for key in keys]
+    named = [is_users(key) and not is_nameless(key) for key in keys]
+    # They are part of what is around them.
+    open_ = [key.kind == "section" or is_own(key) or is_nameless(key) for key in keys]
+    tensor = [GROUPS["tensor-calls"](key) for key in keys]
+    count = len(nodes)
+    within, of, callee = [False] * count, [-1] * count, [-1] * count
+    frames: dict[int, _Frame] = {}
+    whole = 0
+    for i in range(1, count):
+        above, key = nodes.parent[i], nodes.key[i]
+        within[i] = within[above] or begins[key]
+        of[i], callee[i] = of[above], callee[above]
+        if named[key]:
+            of[i], callee[i] = key, -1
+        elif callee[i] < 0 and not open_[key]:
+            callee[i] = key
+        if not within[i]:
+            continue
+        whole += nodes.calls[i] if tensor[key] else 0
+        if of[i] < 0:
+            continue
+        frame = frames.setdefault(of[i], _Frame())
+        if named[key] or not within[above]:
+            frame.entries += nodes.calls[i] or nodes.resumes[i]
+        if not is_own(keys[key]):
+            frame.ns += self_ns[i]
+        if callee[i] >= 0 and callee[above] < 0:
+            frame.made[key] = frame.made.get(key, 0) + nodes.calls[i]
+        if callee[i] >= 0 and tensor[key]:
+            calls, ns = frame.tensors.get(callee[i], (0, 0.0))
+            frame.tensors[callee[i]] = (calls + nodes.calls[i], ns + self_ns[i])
+    return frames, whole
+
+
+def _loop(keys: Sequence[Key], key: int, frame: _Frame) -> ElementLoop | None:
+    least = _TENS * max(1, frame.entries)
+    looped = [
+        callee
+        for callee in frame.tensors
+        if frame.made.get(callee, 0) >= least
+        and not keys[callee].file.replace("\\", "/").endswith(_MODULE_CALL)
+    ]
+    if not looped:
+        return None
+    operation = max(looped, key=lambda callee: frame.made[callee])
+    return ElementLoop(
+        keys[key],
+        frame.entries,
+        frame.ns,
+        sum(frame.tensors[callee][0] for callee in looped),
+        sum(frame.tensors[callee][1] for callee in looped),
+        keys[operation],
+        frame.made[operation],
+    )

@@ -1,0 +1,80 @@
+"""Finds the program's function that makes most of forward's calls on tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.findings.function_groups import GROUPS
+from fastprof.findings.hot_functions import is_nameless
+from fastprof.report.origin import is_own, is_users
+from fastprof.snapshot import Key, NodeTable
+
+_MOST = 0.5
+#: Calls of networks each time a function runs, or per backward, for batches of its own.
+_TENS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCaller:
+    """A function around forward sections: its parts (of 1) of forward's calls and of its time.
+
+    ``gradless``: it switches gradients off and runs no backward, and calls networks so often that
+    it has batches of its own: a teacher gets those of the training.
+    """
+
+    key: Key
+    of_calls: float
+    of_time: float
+    gradless: bool
+
+
+def forward_caller(
+    nodes: NodeTable, self_ns: Sequence[float], keys: Sequence[Key]
+) -> ForwardCaller | None:
+    """Return the function that makes most calls; None: there is none, or only one function."""
+    forward = [GROUPS["forward"](key) for key in keys]
+    backward = [GROUPS["backward"](key) for key in keys]
+    named = [is_users(key) and not is_nameless(key) for key in keys]
+    tensor = [GROUPS["tensor-calls"](key) for key in keys]
+    off = [GROUPS["gradients-off"](key) for key in keys]
+    own = [is_own(key) for key in keys]
+    count = len(nodes)
+    #: The nearest named function, and the one around the forward section (-2: in none).
+    above, around = [-1] * count, [-2] * count
+    calls: dict[int, int] = {}
+    times: dict[int, float] = {}
+    trains: set[int] = set()
+    backwards = 0
+    runs: dict[int, int] = {}
+    passes: dict[int, int] = {}
+    # Nodes that switch gradients off: a function, or its decorator.
+    without = {nodes.parent[i] for i in range(1, count) if off[nodes.key[i]]}
+    gradless = {
+        nodes.key[i]
+        for i in range(1, count)
+        if named[nodes.key[i]] and (i in without or nodes.parent[i] in without - {0})
+        and (i in without or not named[nodes.key[nodes.parent[i]]])
+    }  # fmt: skip
+    for i in range(1, count):
+        parent, key = nodes.parent[i], nodes.key[i]
+        above[i] = key if named[key] else above[parent]
+        around[i] = around[parent]
+        if forward[key] and around[parent] < -1:
+            around[i] = above[parent]
+            passes[above[parent]] = passes.get(above[parent], 0) + nodes.calls[i]
+        if named[key]:
+            runs[key] = runs.get(key, 0) + nodes.calls[i]
+        if backward[key]:
+            trains.add(above[parent])
+            backwards += nodes.calls[i]
+        if around[i] < -1:
+            continue
+        times[around[i]] = times.get(around[i], 0.0) + (0.0 if own[key] else self_ns[i])
+        if tensor[key]:
+            calls[around[i]] = calls.get(around[i], 0) + nodes.calls[i]
+    most = max(calls, key=lambda key: calls[key], default=-1)
+    whole, time = sum(calls.values()), sum(times.values())
+    if most < 0 or len(calls) < 2 or calls[most] <= _MOST * whole or time <= 0:
+        return None
+    least = _TENS * max(1, min(runs.get(most, 0), backwards or runs.get(most, 0)))
+    apart = most in gradless - trains and passes.get(most, 0) >= least
+    return ForwardCaller(keys[most], calls[most] / whole, times[most] / time, apart)
