@@ -404,6 +404,24 @@ class Run:
         if self._state == _RUNNING:
             self._phase.leave(phase)
 
+    def workers_begin(self, what: str) -> bool:
+        """Leave a step because a loader starts or ends its workers; return whether it did.
+
+        Args:
+            what: "start" or "end".
+        """
+        if self._state != _RUNNING or not self._phase.are_workers_apart(what, self.steps):
+            return False
+        if self._hook_or_end(self._unprofiled.interrupt):
+            self._next_event = 0
+        self._phase.enter_workers()
+        return True
+
+    def workers_end(self) -> None:
+        """Go on with the step, after :meth:`workers_begin` has left one."""
+        if self._state == _RUNNING:
+            self._phase.leave_workers()
+
     def validation_begins(self) -> None:
         """Begin a pass over a validation loader (called by its iterator)."""
         if self._state == _RUNNING:

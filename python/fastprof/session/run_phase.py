@@ -8,6 +8,8 @@ from fastprof.snapshot.run_phases import RUN_PHASES
 #: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")
 _ASIDE = ("validation", "checkpoint")
+#: Interrupts steps, and counts as "outside".
+_WORKERS = "workers"
 
 
 class RunPhase:
@@ -20,6 +22,9 @@ class RunPhase:
         #: Interrupting phases: name, number of the phase that follows, and whether that is the
         #: phase it interrupted.
         self._asides: list[tuple[str, int, bool]] = []
+        #: For the start and the end of workers: the number of steps at the last one, and whether it
+        #: left a step.
+        self._workers: dict[str, tuple[int, bool]] = {}
 
     def begin(self, phase: str) -> None:
         """Begin the run in this thread."""
@@ -51,6 +56,31 @@ class RunPhase:
             self._asides[0] = (self._asides[0][0], number, False)
         else:
             self._recorder.set_phase(number)
+
+    def are_workers_apart(self, what: str, steps: int) -> bool:
+        """Return whether a loader leaves a step if it starts or ends workers now, after ``steps``.
+
+        It does not if every step has such work, as by ``next(iter(loader))``.
+
+        Args:
+            what: "start" or "end".
+        """
+        if not self.is_here() or self._asides or self._in_turn != "steps":
+            return False
+        before, apart = self._workers.get(what, (steps, True))
+        if steps != before:
+            apart = steps - before > 1
+        self._workers[what] = steps, apart
+        return apart
+
+    def enter_workers(self) -> None:
+        """Leave the steps until :meth:`leave_workers`."""
+        outside = RUN_PHASES.index("outside")
+        self._asides.append((_WORKERS, self._recorder.set_phase(outside), True))
+
+    def leave_workers(self) -> None:
+        """Return to the steps."""
+        self.leave(_WORKERS)
 
     def leave(self, phase: str) -> None:
         """End ``phase`` and the phases that began in it; do nothing if it is not active."""

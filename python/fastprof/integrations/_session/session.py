@@ -101,6 +101,7 @@ class Session:
             if self.alive:
                 torch_owner.claim(self)
                 self.run.framework = self._trainer
+                self.run.watches.keep_out_of_steps()
             self._steps_before = self.profiler.steps
         except Exception as error:  # the training continues without it
             self.fail("The run could not be started", error)

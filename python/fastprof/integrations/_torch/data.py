@@ -100,6 +100,8 @@ class _Start(NamedTuple):
     #: Closed when the call returns.
     workers: contextlib.ExitStack
     began: int
+    #: Whether it left a step.
+    apart: bool
 
 
 class Loaders:
@@ -123,6 +125,7 @@ class Loaders:
         self._starting = 0
         self._start: _Start | None = None
         self._on = True
+        run.watches.keep_out_of_steps()
         phases.on_training = self._trains
         phases.on_evaluation = self._evaluates
 
@@ -154,6 +157,8 @@ class Loaders:
                 self._phases.fetching = False
                 STARTUP.leave_now()
                 start.workers.close()
+                if start.apart:
+                    self._run.workers_end()
         if result is not FAILED:
             took_ns = None if start is None else time.perf_counter_ns() - start.began
             resumed = start is not None and start.kept is result
@@ -172,7 +177,9 @@ class Loaders:
             # Workers get their owner before they start.
             entry = self._entry_of(loader)
             workers.enter_context(profiles.recorded(loader, entry.tag))
-        return _Start(kept, workers, time.perf_counter_ns())
+        # Not only the start of processes: else a step would have a part of the section.
+        apart = self._run.workers_begin("start")
+        return _Start(kept, workers, time.perf_counter_ns(), apart)
 
     # -- _BaseDataLoaderIter.__next__
 

@@ -6,8 +6,9 @@ loader classes for scripts that wrap nothing; only one of them watches an iterat
 
 The data on worker processes comes from the attributes of torch's iterator, and two of its methods
 are replaced during the run: ``_get_data``, in which the loop waits for workers, and
-``_shutdown_workers``.  An attribute that differs from the known releases switches this off, which
-is reported once.
+``_shutdown_workers``.  So is ``__init__`` of all iterators with workers: steps do not contain the
+start and the end of worker processes, in whatever loop.  An attribute that differs from the known
+releases switches this off, which is reported once.
 
 **Load time** is found without looking into a worker: a worker takes its tasks in the order in which
 they were sent.  It begins a batch when its last one was finished or when the task was sent,
@@ -19,6 +20,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,6 +44,8 @@ class RunState(Protocol):
 
     @property
     def counting(self) -> bool: ...
+    def workers_begin(self, what: str) -> bool: ...
+    def workers_end(self) -> None: ...
 
 
 class Watches:
@@ -59,6 +63,8 @@ class Watches:
         self._by_tag: dict[int, LoaderWatch] = {}
         self._replaced: list[tuple[type, str, Any, Any]] = []
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: The iterator whose workers start or end now, outside of steps, by address.
+        self._apart = 0
 
     def of(self, tag: int) -> "LoaderWatch":
         watch = self._by_tag.get(tag)
@@ -95,17 +101,60 @@ class Watches:
     def stand_in(self, iterator: Any) -> None:
         """Replace methods of this kind of iterator to notice waits and shutdowns."""
         self._open.add(iterator)
-        self._replace(iterator, "_get_data", _before_get, _after_get)
-        self._replace(iterator, "_shutdown_workers", _before_shutdown, _after_shutdown)
+        self._replace(type(iterator), "_get_data", _before_get, _after_get)
+        self._replace(
+            type(iterator), "_shutdown_workers", self._before_shutdown, self._after_shutdown
+        )
+
+    def keep_out_of_steps(self) -> None:
+        """Let steps not contain the start and the end of workers, of any loader of torch's."""
+        module = sys.modules.get("torch.utils.data.dataloader")
+        kind = getattr(module, "_MultiProcessingDataLoaderIter", None)
+        if not isinstance(kind, type) or not self.run.counting:
+            return
+        try:
+            self._replace(kind, "__init__", self._before_start, self._after_start)
+            self._replace(kind, "_shutdown_workers", self._before_shutdown, self._after_shutdown)
+        except StopIteration as error:  # an unknown release has no such method
+            self.give_up(error)
+
+    def _leave_step(self, what: str, iterator: Any) -> None:
+        if self.run.workers_begin(what):
+            self._apart = id(iterator)
+
+    def _return_to_step(self, iterator: Any) -> None:
+        if self._apart == id(iterator):
+            self._apart = 0
+            self.run.workers_end()
+
+    def _before_start(self, args: Args, kwargs: Kwargs) -> None:
+        self._leave_step("start", args[0])
+
+    def _after_start(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        self._return_to_step(args[0])
+
+    def _before_shutdown(self, args: Args, kwargs: Kwargs) -> None:
+        iterator = args[0]
+        if not iterator._shutdown:
+            self._leave_step("end", iterator)
+        pass_ = watched(iterator)
+        if pass_ is not None:
+            pass_.shutdown_begins(iterator)
+
+    def _after_shutdown(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        pass_ = watched(args[0])
+        if pass_ is not None:
+            pass_.shutdown_ended()
+        self._return_to_step(args[0])
 
     def _replace(
         self,
-        iterator: Any,
+        kind: type,
         name: str,
         before: Callable[[Args, Kwargs], None],
         after: Callable[[Args, Kwargs, Any], None],
     ) -> None:
-        owner = next(cls for cls in type(iterator).__mro__ if name in cls.__dict__)
+        owner = next(cls for cls in kind.__mro__ if name in cls.__dict__)
         original = owner.__dict__[name]
         if all(original is not ours for _, _, _, ours in self._replaced):
             ours = wrap(original, before, after)
@@ -145,6 +194,7 @@ class LoaderWatch:
         Exceptions of ``make`` pass through; nothing else is raised.
         """
         shared = self.shared
+        shared.keep_out_of_steps()
         kept = _own(loader).get("_iterator")
         began = _clock()
         if kept is None and shared.profiles.on:
@@ -402,18 +452,6 @@ def _after_get(args: Args, kwargs: Kwargs, result: Any) -> None:
     pass_ = watched(args[0])
     if pass_ is not None and result is not FAILED:
         _or_give_up(pass_, pass_.get_ended, args[0], result)
-
-
-def _before_shutdown(args: Args, kwargs: Kwargs) -> None:
-    pass_ = watched(args[0])
-    if pass_ is not None:
-        pass_.shutdown_begins(args[0])
-
-
-def _after_shutdown(args: Args, kwargs: Kwargs, result: Any) -> None:
-    pass_ = watched(args[0])
-    if pass_ is not None:
-        pass_.shutdown_ended()
 
 
 def _or_give_up(pass_: Pass, action: Callable[..., None], *args: Any) -> None:
