@@ -17,6 +17,9 @@ from fastprof.read.merge import merge
 from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
+from fastprof.report.ranks.live.amount import Begin
+from fastprof.report.ranks.live.text import late_text
+from fastprof.report.ranks.model import Straggler
 from fastprof.report.ranks.row import is_communication, rank_run
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
@@ -86,12 +89,62 @@ def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait
     assert dict(late.waits) == pytest.approx({0: 30, 1: 30, 3: 30})
     assert late.text == (
         "Rank 2 is late: its own work takes 65.0 ms per step, that of the others 35.0 ms (median); "
-        "data takes 35.0 ms against 5.00 ms. The others wait for it at most 30.0 ms per step "
-        "(30.0 % of the step)."
+        "data takes 35.0 ms against 5.00 ms. The others wait for it about 30.0 ms per step "
+        "(30.0 % of the step), backward not counted."
     )
     assert made.imbalance == pytest.approx(65 / ((65 + 3 * 35) / 4) - 1)
     assert made.signal == "backward"
     assert any("a rank whose backward is slow is missed" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("signal", "wait", "left_out"),
+    [
+        ("gpu", "at most", ""),
+        ("split", "at most", ""),
+        ("sections", "at most", ""),
+        ("none", "at most", ""),
+        ("backward", "about", ", backward not counted"),
+        ("autograd", "about", ", backward in C++ not counted"),
+        ("cpu", "about", ""),
+    ],
+)
+def test_s1_22_a_wait_is_the_most_only_if_all_own_work_counts(signal, wait, left_out):
+    """A rank with longer sequences computes longer in backward, too, where others may wait."""
+    late = Straggler(
+        rank=1, host=None, work_ms=60.0, others_ms=50.0, late_ms=10.0, late_share=0.1,
+        section="forward", section_ms=26.0, section_others_ms=16.0, waits=((0, 10.0),), also=(),
+        signal=signal,
+    )  # fmt: skip
+    end = f"The others wait for it {wait} 10.0 ms per step (10.0 % of the step){left_out}."
+    assert late.text.endswith(end)
+    costs = "up to" if wait == "at most" else "about"
+    live = late_text(late, Begin(100, shown=True), False)
+    assert live.endswith(f"; this costs the job {costs} 10.0 %{left_out}.")
+    # Nor if waits for a CPU do not count, which the sentence on own work says.
+    late = replace(late, without_cpu_wait=True)
+    assert f"The others wait for it about 10.0 ms per step (10.0 % of the step){left_out}." in (
+        late.text
+    )
+    live = late_text(late, Begin(100, shown=True), False)
+    assert live.endswith(f"; this costs the job about 10.0 %{left_out}.")
+
+
+def test_s1_22_the_verdict_and_the_table_have_the_same_times_of_sections(monkeypatch):
+    """Both are without fastprof's own cost, of which ranks may have different amounts."""
+    cost_ms = {0: 3, 1: 1}
+
+    def costs(whole):
+        rank = whole.meta["rank"]
+        data = next(row.key for row in whole.steps.rows if whole.keys[row.key].name == "data")
+        return {data: cost_ms[rank] * MS * STEPS}
+
+    monkeypatch.setattr("fastprof.report.step_table.costs_of_steps", costs)
+    made = ranks(waiting(0, world=2, data=8), waiting(1, world=2, data=36))
+    late = made.straggler
+    assert (late.rank, late.section) == (1, "data")
+    assert [dict(row.sections)["data"] for row in made.rows] == pytest.approx([5, 35])
+    assert (late.section_others_ms, late.section_ms) == pytest.approx((5, 35))
 
 
 def test_s1_22_the_table_has_a_row_per_rank():

@@ -293,7 +293,7 @@ def test_a_rank_of_many_that_waits_for_a_cpu_is_told_so_against_the_others():
     (line,) = job.run(5)
     assert line.startswith("Rank 7 (host n7) is late by 4.9")
     assert "it waits for a CPU for 6." in line
-    assert " against 0.99" in line
+    assert "the others for 0.99" in line
 
 
 def test_a_rank_of_many_that_computes_longer_in_backward_is_told_so():

@@ -19,8 +19,8 @@ def imbalance(facts: Facts) -> Draft | None:
 def rank_finding(ranks: RankReport) -> Finding | None:
     """Return the finding about ranks that work unequally; None if they work equally.
 
-    The value is the excess of the largest own work over the mean.  The most that can be saved is
-    the time that the others wait for the late rank.
+    The value is the excess of the largest own work over the mean.  The saving is the time that the
+    others wait for the late rank, as far as its own work is known.
     """
     late = ranks.straggler
     if late is None and ranks.between is not None:

@@ -43,8 +43,8 @@ def most_of(
 def sections_of(run: RankRun, signal: str, first: int, last: int) -> dict[str, float]:
     """Return the own work per top-level section in ms per step, of steps first to last.
 
-    Waiting for other ranks is subtracted if its section is known; time in no section is a
-    row, too.
+    Waiting for other ranks is subtracted if its section is known, and so is fastprof's cost, as in
+    the tables of sections; time in no section is a row, too.
     """
     steps = run.steps
     if steps is None:
@@ -63,7 +63,7 @@ def sections_of(run: RankRun, signal: str, first: int, last: int) -> dict[str, f
         if is_communication(name) or (signal == "backward" and name in BACKWARD):
             del found[name]
             continue
-        found[name] -= run.waiting.get(name, 0.0)
+        found[name] -= run.waiting.get(name, 0.0) + run.overhead.get(name, 0.0)
     where = next((name for name in BACKWARD if name in found), UNACCOUNTED)
     if where in found and signal != "cpu":
         found[where] -= engine

@@ -34,6 +34,10 @@ SIGNALS = {
 }
 
 
+#: By these signals own work leaves out what may be work: a rank may be later than they show.
+_PARTIAL = ("autograd", "backward", "cpu")
+
+
 @dataclass(frozen=True, slots=True)
 class RankRow:
     """One rank; times are ms per measured step, None if unknown.
@@ -187,12 +191,12 @@ class Straggler:
     difference is ``late_ms``, and ``late_share`` its share of the step.  ``section`` is where
     it loses most (``"GPU"``: in GPU work; ``"(unaccounted)"``: in no section; None: in no
     particular section), ``section_ms`` its time there against ``section_others_ms``, without
-    waiting for other ranks.  ``waits`` is the longest time per step that each other rank waits
-    for it; ``also`` lists ranks nearly as late.  ``period``: it is late in these steps only, and
-    the times are of these steps.  ``late_steps`` is the share of steps in which it is late by
-    half of ``late_ms`` or more.  ``healthy``: it was not late yet from the first of these steps,
-    the first that is known, to about the second; None: it was, or that is unknown.  ``functions``
-    take longer on it than on the others, the most first.
+    waiting for other ranks.  ``waits`` is the time per step that each other rank waits
+    for it, the longest if :attr:`is_most`; ``also`` lists ranks nearly as late.  ``period``: it is
+    late in these steps only, and the times are of these steps.  ``late_steps`` is the share of
+    steps in which it is late by half of ``late_ms`` or more.  ``healthy``: it was not late yet from
+    the first of these steps, the first that is known, to about the second; None: it was, or that is
+    unknown.  ``functions`` take longer on it than on the others, the most first.
     """
 
     rank: int
@@ -228,8 +232,20 @@ class Straggler:
         return ", waits for a CPU not counted" if self.without_cpu_wait else ""
 
     @property
+    def is_most(self) -> bool:
+        """Whether the delay is the most that the others wait: own work leaves nothing out."""
+        return self.signal not in _PARTIAL and not self.without_cpu_wait
+
+    @property
+    def uncounted(self) -> str:
+        """What goes after the wait of the others if own work leaves out backward."""
+        backward = {"autograd": "backward in C++", "backward": "backward"}.get(self.signal)
+        return "" if backward is None else f", {backward} not counted"
+
+    @property
     def wait_ms(self) -> float:
-        """Mean over the others of the longest time per step that they wait for it."""
+        """Mean over the others of the time per step that they wait for it, if backward and waits
+        for a CPU do not differ; the longest such time if :attr:`is_most`."""
         return fmean(ms for _, ms in self.waits)
 
     @property
@@ -266,8 +282,9 @@ class Straggler:
             here, there = duration(most.ms), duration(most.others_ms)
             text += f"; {most.subject} takes {here} against {there}"
         text += (
-            f". The others wait for it at most {duration(self.wait_ms)} per step "
-            f"({with_percent(self.wait_share)} of the step)."
+            f". The others wait for it {'at most' if self.is_most else 'about'} "
+            f"{duration(self.wait_ms)} per step ({with_percent(self.wait_share)} of the step)"
+            f"{self.uncounted}."
         )
         if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."

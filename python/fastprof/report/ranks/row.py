@@ -92,7 +92,8 @@ class Between:
 class RankRun:
     """One rank: its row, its steps, and its functions.
 
-    ``waiting`` is communication by top-level section in ms per step.  ``table`` has all
+    ``waiting`` is communication by top-level section in ms per step, ``overhead`` fastprof's cost,
+    which ``steps`` contains and the sections of ``row`` leave out.  ``table`` has all
     functions.  ``between`` are the phases of the run between steps.  ``cuda``: the program uses a
     GPU, whose work is not known here.  ``job``, ``began_ns`` and ``ended_ns`` (since 1970)
     distinguish jobs.
@@ -101,6 +102,7 @@ class RankRun:
     row: RankRow
     steps: RankSteps | None = None
     waiting: Mapping[str, float] = field(default_factory=dict)
+    overhead: Mapping[str, float] = field(default_factory=dict)
     program: Mapping[Place, Function] = field(default_factory=dict)
     table: tuple[FunctionRow, ...] = ()
     between: Mapping[str, Between] = field(default_factory=dict)
@@ -125,6 +127,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
         row=row,
         steps=_steps(small, most_steps),
         waiting=split_by_section(small, "communication"),
+        overhead=_overhead(small, report),
         program=_program(small),
         table=tuple(replace(f, callers=(), callees=()) for f in report.functions),
         between=_between(snapshot),
@@ -132,6 +135,18 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
         began_ns=None if ended is None else ended - snapshot.duration_ns,
         ended_ns=ended,
     )
+
+
+def _overhead(snapshot: Snapshot, report: Report) -> dict[str, float]:
+    measured: dict[str, int] = {}
+    for row in snapshot.steps.rows:
+        name = snapshot.keys[row.key].name
+        measured[name] = measured.get(name, 0) + row.sum_ns
+    return {
+        row.name: (measured[row.name] - row.total_ns) / report.steps.measured / 1e6
+        for row in report.steps.rows
+        if row.name in measured
+    }
 
 
 def only_steps(snapshot: Snapshot) -> Snapshot:

@@ -151,7 +151,9 @@ def late_text(late: Straggler, begin: Begin, again: bool) -> str:
         text += f"{comma} {begin.text}"
     where = _where(late)
     text += f": {where}" if where else ""
-    return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
+    most = "up to" if late.is_most else "about"
+    text += f"; this costs the job {most} {with_percent(late.late_share)}{late.uncounted}."
+    return f"{text}{_also(late)}"
 
 
 def may_be_late_text(late: Straggler) -> str:
@@ -161,31 +163,33 @@ def may_be_late_text(late: Straggler) -> str:
 
 
 def _where(late: Straggler) -> str:
-    parts = []
+    """Return the section and the function with most of the delay, then waits for a CPU."""
+    section = ""
+    in_section = 0.0
     if late.signal == "cpu":
-        parts.append("torch computes longer in backward")
+        section = "torch computes longer in backward"
     elif late.section is not None:
-        parts.append(
+        section = (
             "code in no section" if late.section == UNACCOUNTED else ascii_name(late.section, 60)
         )
-    if late.cpu_wait is not None:
-        here, there = (duration(ms) for ms in late.cpu_wait)
-        parts.append(f"it waits for a CPU for {here} against {there}")
-    in_section = 0.0
-    if late.section_ms is not None and late.section_others_ms is not None:
-        in_section = late.section_ms - late.section_others_ms
+        if late.section_ms is not None and late.section_others_ms is not None:
+            in_section = late.section_ms - late.section_others_ms
+    where = section + (_more(late, in_section) if in_section else "")
     if late.functions:
         most = late.functions[0]
         more = most.ms - most.others_ms
         # Nothing shows in which section a function ran, unless it has most of the difference.
-        text = _function(late, most, more)
         if in_section and more < _SAME * max(in_section, late.late_ms):
-            parts[0] += _more(late, in_section)
-            text = f"and of all functions most in {text}"
-        parts.append(text)
-    elif in_section:
-        parts[0] += _more(late, in_section)
-    return ", ".join(parts)
+            where += f", and of all functions most in {_function(late, most, more)}"
+        elif in_section:
+            where += f", in {most.text}"
+        else:
+            where += f"{', ' if where else ''}{_function(late, most, more)}"
+    if late.cpu_wait is not None:
+        here, there = (duration(ms) for ms in late.cpu_wait)
+        where += f"{'; ' if where else ''}it waits for a CPU for {here} per step, the others for "
+        where += there
+    return where
 
 
 def _function(late: Straggler, of: FunctionExcess, ms: float) -> str:
