@@ -125,12 +125,8 @@ PyObject *
 fp_outliers_export(fp_export *x)
 {
     const fp_thread *t = x->r->stepper;
-    uint32_t i = 0;
-    while (i < x->threads && t != NULL &&
-           x->thread[i].serial != (uint32_t)t->serial) {
-        i++;
-    }
-    if (t == NULL || t->outliers == NULL || i == x->threads) {
+    uint32_t i = t != NULL ? fp_export_thread_index(x, t) : x->threads;
+    if (i == x->threads || t->outliers == NULL) {
         Py_RETURN_NONE;
     }
     typedef unsigned long long ull;

@@ -110,6 +110,11 @@ fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n);
 long
 fp_exported_row(const fp_exported_thread *t, uint32_t index);
 
+/* Index of [t] among the exported threads; [x]->threads: it is not among
+ * them. */
+uint32_t
+fp_export_thread_index(const fp_export *x, const fp_thread *t);
+
 /* Finds the row of [n] in the exported tree of [t], and the index of that
  * thread.  Returns 0 if the node was not exported. */
 int

@@ -343,6 +343,10 @@ as_dict(fp_export *x, const fp_thread *t, copy *c)
     double seconds = x->ns_per_tick * 1e-9;
     uint64_t skipped = s->count < s->skip ? s->count : s->skip;
     double sum_sq = s->sum_sq * seconds * seconds;
+    uint32_t thread = fp_export_thread_index(x, t);
+    fp_export_put(&d, "thread",
+                  thread < x->threads ? PyLong_FromUnsignedLong(thread)
+                                      : Py_NewRef(Py_None));
     fp_export_put(&d, "count", PyLong_FromUnsignedLongLong(s->count));
     fp_export_put(&d, "skipped", PyLong_FromUnsignedLongLong(skipped));
     fp_export_put(&d, "sum_ns", fp_export_time(x, s->sum_ticks));

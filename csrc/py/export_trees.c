@@ -211,19 +211,26 @@ fp_exported_row(const fp_exported_thread *t, uint32_t index)
     return shown_row(t, t->folded != NULL ? t->folded[index] : index);
 }
 
+uint32_t
+fp_export_thread_index(const fp_export *x, const fp_thread *t)
+{
+    uint32_t i = 0;
+    while (i < x->threads && x->thread[i].serial != (uint32_t)t->serial) {
+        i++;
+    }
+    return i;
+}
+
 int
 fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
                uint32_t *thread, uint32_t *row)
 {
-    for (uint32_t i = 0; i < x->threads; i++) {
-        if (x->thread[i].serial == (uint32_t)t->serial) {
-            long found = fp_exported_row(&x->thread[i], n->index);
-            *thread = i;
-            *row = found < 0 ? 0 : (uint32_t)found;
-            return found >= 0;
-        }
-    }
-    return 0;
+    uint32_t i = fp_export_thread_index(x, t);
+    long found =
+        i < x->threads ? fp_exported_row(&x->thread[i], n->index) : -1;
+    *thread = i;
+    *row = found < 0 ? 0 : (uint32_t)found;
+    return found >= 0;
 }
 
 /* Replaces *rows by those of the smaller tree.  Returns 0, or -1 with an

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fastprof
+import pytest
 from fake_handles import FakeGpu
 from fastprof.report.model import build_report
 
@@ -70,11 +71,13 @@ def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_
     assert build_report(snapshot).steps.split == report.steps.split
 
 
+@pytest.mark.parametrize("outliers", [32, 0])
 def test_with_external_correlation_waits_are_known_at_the_end(
-    fake_gpu: FakeGpu, tmp_path: Path
+    fake_gpu: FakeGpu, tmp_path: Path, outliers: int
 ) -> None:
-    """Also after torch.profiler, which keeps the subscriber slot."""
-    snapshot = recorded(fake_gpu, tmp_path, FAKE_CUPTI_HOLDER="another profiler").snapshot
+    """Also after torch.profiler, which keeps the subscriber slot; with slowest steps or without."""
+    loop = LOOP.replace("skip_first=2", f'skip_first=2, recorder={{"outliers": {outliers}}}')
+    snapshot = recorded(fake_gpu, tmp_path, loop, FAKE_CUPTI_HOLDER="another profiler").snapshot
     assert snapshot.gpu is not None
     assert snapshot.gpu.tier == "external"
     split = dict(snapshot.steps.split)

@@ -10,10 +10,11 @@ threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idl
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
                [(low_ns, high_ns, count)], phase)]
 phases         [(phase, ns, times it began)]; phases are indices of RUN_PHASES
-steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: the input of
-               :mod:`fastprof.capture.split` (None: no memory) muted          [(key, calls before)]
-               calls_before_off: calls of Python functions until places that call them were
-               switched off
+steps          None or a dict with the fields of ``snapshot.Steps``, ``thread``: the index of
+               theirs (None: not exported), and ``spent``: the input of
+               :mod:`fastprof.capture.split` (None: no memory)
+muted          [(key, calls before)] calls_before_off: calls of Python functions until places that
+               call them were switched off
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
@@ -123,9 +124,9 @@ def take_snapshot(
     gpu = gpu_snapshot(data.get("gpu"), known)
     keys = _keys(data)
     outliers = _checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes)
-    if gpu is not None and outliers is not None:
-        thread = outliers.thread
-        spent = (data["steps"] or {}).get("spent")
+    thread = (data["steps"] or {}).get("thread")
+    if gpu is not None and thread is not None:
+        spent = data["steps"]["spent"]
         places = (spent or {}).get("places", ())
         late_ns = late_gpu_wait(gpu, threads[thread].nodes, thread, keys, steps, places)
         if late_ns is not None:
@@ -308,7 +309,7 @@ def _section(row: Sequence[Any]) -> SectionStats:
 def _steps(data: Mapping[str, Any] | None) -> Steps:
     if data is None:
         return Steps()
-    fields = dict(data)
+    fields = {name: value for name, value in data.items() if name != "thread"}
     hist = _histogram(fields.pop("hist"))
     rows = tuple(StepRow(*row) for row in fields.pop("rows"))
     recent = tuple(fields.pop("recent_ns"))
