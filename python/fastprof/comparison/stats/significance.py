@@ -157,7 +157,10 @@ def effect_of_steps(
     else:
         found = of_batches(before.values, after.values, level=level, margin=margin)
         lengths = steps[0] // batches.BATCHES, steps[1] // batches.BATCHES
-        wanted = _longer(before, after, (a.wanted, b.wanted))
+        # Twice as many where more are needed, lest the next comparison asks for a few more again.
+        x = 0 if a.enough else max(a.wanted, 2 * steps[0])
+        y = 0 if b.enough else max(b.wanted, 2 * steps[1])
+        wanted = _longer(before, after, (x, y))
     if not _known(fact, found):
         return withdrawn(fact, "nearly all of this time is in a few steps")
     middles = [
