@@ -1,12 +1,18 @@
 """Counts wrong results of ``fastprof compare``: on simulated steps and on a real loop.
 
     python benchmarks/compare_rates.py simulated [--pairs 1000] [--jobs 2]
+    python benchmarks/compare_rates.py few [--pairs 1000] [--jobs 2]
     python benchmarks/compare_rates.py real [--runs 40] [--steps 300] [--folder DIR]
 
 ``simulated`` compares pairs of series with known means.  Columns: how often steps were not tested;
 of the tested ones, how often equal means were called different, and how often the intervals of the
 mean and of the median contained the true difference; how often a change of the size called
 detectable was found.  All at level 0.95 and without allowance for noise between runs.
+
+``few`` compares short runs whose steps may depend on each other for long, without their warm-up.
+First pairs of equal programs: of all pairs, how many were called different by the bootstrap, and by
+the test for few steps where the bootstrap needs more.  Then programs with the noise of a real loop
+and a known change: how many were found.
 
 ``real`` runs ``fastprof demo`` repeatedly (or reads the runs in DIR), compares runs of the same
 program with each other, one against the next and four against four, and counts reported changes.
@@ -26,6 +32,7 @@ from pathlib import Path
 
 import fastprof
 from fastprof.comparison.stats.significance import Series, decide, effect_of_steps
+from fastprof.comparison.stats.transient import transient
 
 LEVEL = 0.95
 SHIFT = 0.05
@@ -88,6 +95,142 @@ SERIES: dict[str, Callable[[random.Random, int], list[float]]] = {
 }
 
 
+def with_noise(phi: float, noise: float) -> Callable[[random.Random, int], list[float]]:
+    """Autoregressive steps, hidden by independent noise of ``noise`` times their deviation."""
+    slow = autoregressive(phi)
+
+    def make(source: random.Random, n: int) -> list[float]:
+        deviation = noise / math.sqrt(1 - phi * phi)
+        return [v + source.gauss(0, deviation) for v in slow(source, n)]
+
+    return make
+
+
+def alternating(source: random.Random, n: int) -> list[float]:
+    """Every second step takes 1.2 times as long."""
+    phase = source.randrange(2)
+    return [100 + source.gauss(0, 1) + 20 * ((i + phase) % 2) for i in range(n)]
+
+
+def waves(source: random.Random, n: int) -> list[float]:
+    """Periods of 40 steps."""
+    phase = source.uniform(0, 40)
+    wave = (3 * math.sin(2 * math.pi * (i + phase) / 40) for i in range(n))
+    return [100 + source.gauss(0, 1) + w for w in wave]
+
+
+def warm_up(source: random.Random, n: int) -> list[float]:
+    """Up to 20 % slower at the beginning, for up to 0.4 of the steps."""
+    length, size = n * source.uniform(0.05, 0.4), source.uniform(0, 20)
+    return [100 + source.gauss(0, 1) + size * math.exp(-i / length) for i in range(n)]
+
+
+def long_stall(source: random.Random, n: int) -> list[float]:
+    """In every second run one stall of up to 0.4 of the steps, which take 1.8 times as long."""
+    values = [100 + source.gauss(0, 1) for _ in range(n)]
+    if source.random() < 0.5:
+        length = max(1, round(n * source.uniform(0.03, 0.4)))
+        first = source.randrange(n - length + 1)
+        values[first : first + length] = [1.8 * v for v in values[first : first + length]]
+    return values
+
+
+def own_drift(source: random.Random, n: int) -> list[float]:
+    """Each run becomes faster or slower, by 3 % typically, from the same beginning."""
+    slope = source.gauss(0, 3)
+    return [100 + source.gauss(0, 1) + slope * i / n for i in range(n)]
+
+
+FEW: dict[str, Callable[[random.Random, int], list[float]]] = {
+    **{f"AR(1), {phi}": autoregressive(phi) for phi in (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98, -0.5)},
+    "alternating": alternating,
+    "waves": waves,
+    "checkpoints": checkpoints,
+    "Pareto 2.5": pareto,
+    "log-normal": log_normal,
+    "stalls": stalls,
+    "long stall": long_stall,
+    "drift": drift,
+    "warm-up": warm_up,
+    "AR(1), 0.9 + noise": with_noise(0.9, 1),
+    "AR(1), 0.95 + noise": with_noise(0.95, 1),
+    "AR(1), 0.98 + noise": with_noise(0.98, 1),
+    "drift of its own": own_drift,
+}
+FEW_STEPS = (24, 32, 40, 64, 100, 145, 200)
+#: Change -> numbers of steps for which its power is measured.
+CHANGES = {-0.9: (24, 40, 64, 145), -0.5: (40, 64, 145), -0.3: (40, 64, 145, 200), 2.0: (40, 145)}
+
+
+def shared(source: random.Random, n: int) -> list[float]:
+    """The noise of a loop on a shared machine: 25 %, a third of the variance slow (0.9)."""
+    slow = autoregressive(0.9)(source, n)
+    return [20 * math.exp(0.06 * (v - 100) + source.gauss(0, 0.2)) for v in slow]
+
+
+def settled(values: Sequence[float]) -> Sequence[float] | None:
+    left_out = transient(values)
+    return None if left_out is None else values[left_out:]
+
+
+def simulate_few(job: tuple[str, int, int]) -> list[int]:
+    """Count pairs: called different by the bootstrap, by the test for few steps, not tested."""
+    name, n, pairs = job
+    source = random.Random(f"few {name} {n}")
+    counts = [0] * 3
+    for _ in range(pairs):
+        before, after = settled(FEW[name](source, n)), settled(FEW[name](source, n))
+        row = None if before is None or after is None else effect(before, after)
+        if row is None or row.p is None:
+            counts[2] += 1
+        else:
+            counts[row.wanted is not None] += row.significant
+    return counts
+
+
+def simulate_change(job: tuple[float, int, int]) -> list[int]:
+    """Count pairs: found, of these by the bootstrap, not tested."""
+    change, n, pairs = job
+    source = random.Random(f"change {change} {n}")
+    counts = [0] * 3
+    for _ in range(pairs):
+        before = settled(shared(source, n))
+        after = settled([(1 + change) * ms for ms in shared(source, n)])
+        row = None if before is None or after is None else effect(before, after, noise=0.02)
+        if row is None or row.p is None:
+            counts[2] += 1
+            continue
+        found = row.significant and (row.difference_ms > 0) == (change > 0)
+        counts[0] += found
+        counts[1] += found and row.wanted is None
+    return counts
+
+
+def few(pairs: int, jobs: int, numbers: Sequence[int]) -> None:
+    """Print both tables, in Markdown."""
+    print(
+        "Called different, of all pairs: by the bootstrap + by the one for few steps (not tested)\n"
+    )
+    print("| steps |", " | ".join(map(str, numbers)), "|\n|:--|" + "--:|" * len(numbers))
+    with ProcessPoolExecutor(jobs) as pool:
+        work = [(name, n, pairs) for name in FEW for n in numbers]
+        found = pool.map(simulate_few, work)
+        for name in FEW:
+            cells = [
+                f"{many / pairs:.1%} + {short / pairs:.1%} ({left / pairs:.0%})"
+                for many, short, left in (next(found) for _ in numbers)
+            ]
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print("\nFound (of these by the bootstrap)\n")
+        print("| change | steps | found | not tested |\n|--:|--:|--:|--:|")
+        changes = [(change, n, pairs) for change, of in CHANGES.items() for n in of]
+        for (change, n, _), (all_, many, left) in zip(
+            changes, pool.map(simulate_change, changes), strict=True
+        ):
+            shares = f"{all_ / pairs:.1%} ({many / pairs:.1%}) | {left / pairs:.1%}"
+            print(f"| {change:+.0%} | {n} | {shares} |", flush=True)
+
+
 def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
     """Count: tested, called different, mean covered, medians known, covered, tried, found."""
     name, n, pairs = job
@@ -113,10 +256,10 @@ def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
     return name, n, counts
 
 
-def effect(before: Sequence[float], after: Sequence[float]):
+def effect(before: Sequence[float], after: Sequence[float], noise: float = 0.0):
     """Return the row of a comparison of two series, decided alone."""
     row = effect_of_steps(
-        "step", "step", Series(before, 0), Series(after, 0), level=LEVEL, noise=0.0, draws=DRAWS
+        "step", "step", Series(before, 0), Series(after, 0), level=LEVEL, noise=noise, draws=DRAWS
     )
     return decide([row], level=LEVEL)[0]
 
@@ -200,16 +343,18 @@ def tally(name: str, comparisons: Sequence[fastprof.Comparison]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Error rates of fastprof compare.")
-    parser.add_argument("what", choices=("simulated", "real"))
+    parser.add_argument("what", choices=("simulated", "few", "real"))
     parser.add_argument("--pairs", type=int, default=1000)
-    parser.add_argument("-n", type=int, nargs="+", default=STEPS, help="steps per run")
+    parser.add_argument("-n", type=int, nargs="+", help="steps per run")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--folder", type=Path, default=Path("compare-runs"))
     options = parser.parse_args()
     if options.what == "simulated":
-        simulated(options.pairs, options.jobs, options.n)
+        simulated(options.pairs, options.jobs, options.n or STEPS)
+    elif options.what == "few":
+        few(options.pairs, options.jobs, options.n or FEW_STEPS)
     else:
         real(options.folder, options.runs, options.steps)
 

@@ -312,6 +312,13 @@ def test_few_steps_give_figures_and_no_verdict():
     assert pair.step.difference_ms == 10.0
 
 
+def test_few_steps_decide_what_is_obvious():
+    found = fastprof.compare(run(normal(20.0, 40, 1, 0.3)), run(normal(2.0, 40, 2, 0.3)))
+    assert found.step.verdict == "faster"
+    assert (found.step.blocks, found.step.median.low_ms) == ((5, 5), None)
+    assert "Step time: faster, " in to_text(found, 80, full=False)
+
+
 def test_a_busy_machine_withholds_the_verdict():
     def busy(n):
         return {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([n] * N)}
@@ -341,7 +348,7 @@ def test_unsettled_steps_are_left_out_and_a_note_says_so():
     pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
     assert pair.step.verdict == "no significant change"
     assert pair.step.left_out == (60, 0)
-    assert any("had not settled: 60 steps" in note for note in pair.notes)
+    assert any("were not steady yet: 60 steps" in note for note in pair.notes)
 
 
 def test_several_runs_per_side_are_tested_by_their_means_and_functions_too():

@@ -288,6 +288,13 @@ def test_what_the_steps_cannot_decide_is_undecided():
     assert decide("step>+300%", run([10.0] * 9), run([20.0] * 9)).met is False
 
 
+def test_conditions_use_the_rule_for_few_steps():
+    sides = run(normal(20.0, 40, 1, 0.3)), run(normal(2.0, 40, 2, 0.3))
+    assert decide("step>+3%", *sides[::-1]).met is True
+    assert decide("throughput<-5%", *sides[::-1]).met is True
+    assert decide("step>+3%", *sides).met is False
+
+
 def test_an_undecided_quantile_says_why():
     series = {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([2] * N)}
     found = decide("p50(step)>+3%", run(normal(10, N, 1)), run(normal(20, N, 2), series=series))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import statistics
 from itertools import pairwise
 
 import pytest
-from fastprof.comparison.stats import blocks, bootstrap, quantiles, significance
+from fastprof.comparison.stats import batches, blocks, bootstrap, quantiles, significance
 from fastprof.comparison.stats.significance import Series
 from fastprof.comparison.stats.transient import transient
 from fastprof.report import student
@@ -189,14 +190,143 @@ def test_a_change_beyond_the_noise_is_found_and_one_within_it_is_not():
     assert verdict_of(before, [v * 1.01 for v in ar(0, 1000, 2)]).verdict == "slower"
 
 
-def test_too_few_steps_or_steps_that_depend_too_long_are_not_tested():
+def test_too_few_steps_are_not_tested_and_the_reason_says_how_many_are_needed():
     few = verdict_of(ar(0, 20, 1), ar(0, 300, 2))
     assert (few.verdict, few.p) == ("not tested", None)
-    assert few.reason == f"too few steps: 20, at least {blocks.FEWEST_STEPS} are needed"
+    assert few.reason == f"too few steps: 20, at least {batches.FEWEST_STEPS} are needed"
     assert few.difference_ms is not None
-    slow = verdict_of(ar(0.99, 200, 1), ar(0.99, 200, 2))
-    assert slow.verdict == "not tested"
-    assert "depend on each other" in slow.reason
+    # 12 of 15 steps were measured and 2 of them left out: 26 of 33 leave 24.
+    sides = Series(ar(0, 10, 1), 2, 15), Series(ar(0, 20, 2), 0, 23)
+    few = significance.effect_of_steps("step", "step", *sides, level=LEVEL, noise=0)
+    assert few.reason.endswith("24 are needed (fastprof run --steps 33)")
+
+
+# ---- few steps for their dependence ----
+
+
+def loop(mean_ms, n, seed):
+    """Return steps of a training loop on a shared machine: 30 % of spread, slow and fast."""
+    slow, fast = ar(0.9, n, seed, 0.0), ar(0, n, seed + 10_000, 0.0)
+    return [mean_ms * math.exp(0.06 * a + 0.2 * b) for a, b in zip(slow, fast, strict=True)]
+
+
+#: A real loop whose Adagrad updates one parameter at a time, and the same with fused=True.
+ONE_BY_ONE = """
+22.4 34.1 26.9 21.4 16.3 24.9 17.2 24.0 27.4 24.0 21.1 24.2 24.2 28.0 23.8 20.6 23.2 15.4 16.2
+22.6 22.8 15.5 18.8 22.8 23.9 26.4 24.0 15.8 17.1 20.7 20.0 23.2 38.9 43.6 43.8 30.6 43.0 36.4
+39.6 25.2 16.3 17.7 53.6 22.1 16.3 27.9 23.5 16.3 22.1 25.7 27.1 17.2 15.3 18.0 20.7 25.8 15.1
+18.5 16.7 14.6 20.8 18.0 20.1 26.2 21.4 18.8 28.4 26.2 23.8 16.5 15.8 23.4 15.0 14.5 23.5 15.1
+22.4 26.5 27.4 24.0 16.0 14.4 25.9 20.5 15.2 18.6 13.9 22.0 29.5 14.2 18.9 17.3 26.3 14.2 17.5
+21.7 14.5 14.6 18.9 18.2 26.8 20.2 17.3 17.5 26.4 18.6 23.0 17.0 18.6 13.5 28.3 23.0 21.5 13.3
+28.3 16.7 15.7 13.9 25.5 13.4 18.2 18.1 26.3 24.6 25.9 16.2 13.8 13.1 21.3 17.8 17.7 17.3 14.0
+18.4 16.8 21.8 17.1 13.0 13.4 21.5 19.0 21.2 19.4 16.1 20.8 14.7 16.3 22.5 17.7 20.8 21.9 22.2
+16.0 27.8 13.4 12.6 12.8 12.7 17.7 16.8 19.7
+"""
+FUSED = """
+3.02 4.65 3.31 2.02 2.06 1.97 1.81 2.24 1.77 2.17 1.86 2.01 1.90 1.82 1.94 1.84 1.94 2.13 1.96
+1.99 1.88 1.89 1.82 1.85 1.85 1.96 1.91 2.14 1.96 1.95 2.02 1.89 2.15 1.78 1.94 1.96 2.07 1.85
+2.02 1.81 2.05 1.93 2.32 1.97 1.87 2.14 1.97 2.05 2.01 2.08 1.93 2.19 2.20 2.07 2.14 2.14 2.09
+2.14 2.07 2.22 2.46 2.27 2.23 2.06 1.98 2.13 2.07 2.08 1.96 2.04 2.08 1.91 2.18 1.93 1.95 1.92
+1.99 2.15 2.00 2.00 1.81 1.99 1.84 2.01 1.86 2.23 1.99 2.00 1.89 1.97 2.16 1.99 2.34 1.88 1.95
+1.85 1.98 1.93 2.38 2.01 2.06 1.95 2.06 2.15 1.99 2.06 1.87 2.19 2.12 2.04 2.03 1.93 2.08 2.03
+2.00 2.17 2.09 2.47 2.84 2.00 1.99 1.87 2.14 2.30 2.20 2.01 2.05 2.20 2.04 1.97 1.91 2.07 1.89
+2.01 1.92 2.00 2.18 2.30 2.13 1.93 2.14 1.95 2.21 1.95 1.74
+"""
+
+
+def test_a_fix_that_makes_steps_ten_times_shorter_is_found():
+    """It was "not tested": neighbouring steps are alike, so 168 per side would be needed."""
+    before, after = ([float(ms) for ms in text.split()] for text in (ONE_BY_ONE, FUSED))
+    assert transient(before) == 16
+    before = before[16:]
+    assert not blocks.blocks_of(before).enough
+    found = verdict_of(before, after, noise=0.02)
+    assert found.verdict == "faster"
+    assert found.p < 0.001
+    assert found.low_ms < -18 < found.high_ms < -10
+    assert found.change_low < -0.9 < found.change_high < -0.8
+    assert found.blocks == (18, 18)
+    assert verdict_of(after, before, noise=0.02).verdict == "slower"
+
+
+def test_most_changes_of_90_percent_are_found_with_40_steps_and_of_30_percent_with_145():
+    found = [0, 0]
+    for seed in range(60):
+        for i, (n, factor) in enumerate(((40, 0.1), (145, 0.7))):
+            before, after = loop(20.0, n, 2 * seed), loop(20.0 * factor, n, 2 * seed + 1)
+            found[i] += verdict_of(before, after, noise=0.02, draws=199).significant
+    assert found[0] >= 54
+    assert found[1] >= 40
+
+
+def test_no_significant_change_in_few_steps_says_how_many_would_see_a_smaller_one():
+    sides = [Series(loop(20.0, 100, seed), 10, 130) for seed in (2, 3)]
+    row = significance.effect_of_steps("step", "step", *sides, level=LEVEL, noise=0.02)
+    row = significance.decide([row], level=LEVEL)[0]
+    assert row.verdict == "no significant change"
+    assert re.fullmatch(
+        "neighbouring steps may be alike, and these are few: fastprof run --steps "
+        r"(\d+) would find smaller changes",
+        row.reason,
+    )
+    assert 130 < row.wanted < 1000
+    assert f"--steps {row.wanted} " in row.reason
+
+
+def trend(n, seed):
+    source = random.Random(seed)
+    length, size = n * source.uniform(0.05, 0.4), source.uniform(0, 20)
+    return [v + size * math.exp(-i / length) for i, v in enumerate(ar(0, n, seed))]
+
+
+def stalled(n, seed):
+    """Half of the runs have one stall, which takes up to 40 % of the steps."""
+    source = random.Random(seed)
+    values = ar(0, n, seed)
+    if source.random() < 0.5:
+        length = max(1, round(n * source.uniform(0.03, 0.4)))
+        first = source.randrange(n - length + 1)
+        values[first : first + length] = [1.8 * v for v in values[first : first + length]]
+    return values
+
+
+@pytest.mark.parametrize("n", [24, 40, 64, 145])
+@pytest.mark.parametrize(
+    "series",
+    [
+        *(pytest.param(lambda n, seed, phi=phi: ar(phi, n, seed), id=f"AR {phi}")
+          for phi in (-0.5, 0.0, 0.6, 0.9, 0.98)),
+        pytest.param(lambda n, seed: [v + 20 * ((i + seed) % 2) for i, v in enumerate(
+            ar(0, n, seed))], id="alternating"),
+        pytest.param(trend, id="warm-up"),
+        pytest.param(stalled, id="stalls"),
+    ],
+)  # fmt: skip
+def test_few_steps_of_equal_programs_are_not_called_different(series, n):
+    wrong = 0
+    for seed in range(200):
+        sides = [series(n, 2 * seed), series(n, 2 * seed + 1)]
+        if (left_out := [transient(side) for side in sides]) and None not in left_out:
+            sides = [side[cut:] for side, cut in zip(sides, left_out, strict=True)]
+            if min(map(len, sides)) >= batches.FEWEST_STEPS:
+                wrong += significance.of_batches(*sides, level=LEVEL).p <= 0.05
+    # 5 % of 200 are 10; more than 19 would be seen in one of 300 such tests.
+    assert wrong <= 19
+
+
+def test_the_variance_of_few_steps_is_raised_for_what_they_do_not_show():
+    # 8 batches of 8 independent steps: as if only 64 steps together were independent.
+    values = ar(0, 64, 3)
+    means = [statistics.mean(values[i : i + 8]) for i in range(0, 64, 8)]
+    assert batches.variance_of_mean(values) == pytest.approx(statistics.variance(means))
+    # From 512 steps on a batch has 64.
+    values = ar(-0.5, 1024, 4)
+    means = [statistics.mean(values[i : i + 128]) for i in range(0, 1024, 128)]
+    assert 1 <= batches.variance_of_mean(values) / (statistics.variance(means) / 8) < 1.5
+    # Neighbouring batches of a slow series are nearly one.
+    values = ar(0.99, 64, 5)
+    means = [statistics.mean(values[i : i + 8]) for i in range(0, 64, 8)]
+    assert batches.variance_of_mean(values) > 3 * statistics.variance(means)
 
 
 @pytest.mark.parametrize(("after", "verdict"), [(5.0, "no significant change"), (6.0, "slower")])

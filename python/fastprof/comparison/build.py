@@ -258,7 +258,7 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
     unsettled = next((side for run, side in sides if run.left_out is None), "")
     busy = [(run, side) for run, side in sides if run.busy]
     if unsettled:  # also the reason why there are too few settled steps
-        reason = f"the steps of the run {unsettled} do not settle"
+        reason = f"the step times of the run {unsettled} do not become steady"
     elif busy and effect.p is not None:
         run, side = busy[-1]
         reason = (

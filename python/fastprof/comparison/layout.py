@@ -124,7 +124,7 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
         text = f"Step time: {sentence(step, comparison.level)}"
         if any(step.left_out):
             here, there = (plural(count, "step") for count in step.left_out)
-            text += f"; left out as not settled: {here} before, {there} after"
+            text += f"; left out at the start, until times are steady: {here} before, {there} after"
         if pair.other_machine:
             text += "; the two sides ran on different machines, which alone changes times"
         lines.append(text)

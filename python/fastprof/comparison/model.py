@@ -39,7 +39,8 @@ class Effect:
     ``margin_ms`` is the difference that counts as no change.  ``reason`` says why a row was not
     tested, or why a difference is no change.  ``steps`` are the numbers of steps used, ``left_out``
     of those left out as not settled; with several runs per side they count runs.  ``blocks`` are
-    steps per block of each side.
+    steps per block of each side.  ``wanted`` is the number of steps, those of the warm-up included,
+    with which runs would find smaller changes; None: enough were recorded.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Effect:
     median: MedianChange | None = None
     left_out: tuple[int, int] = (0, 0)
     blocks: tuple[int, int] | None = None
+    wanted: int | None = None
 
     def _of_before(self, value: float | None) -> float | None:
         return value / self.before_ms if value is not None and self.before_ms else None

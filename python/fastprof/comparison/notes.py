@@ -48,12 +48,14 @@ def _of_run(side: str, run: Run, single: bool) -> list[str]:
     out = []
     if run.left_out:
         out.append(
-            f"Left out of the run {side} ({run.label}), because step times had not settled: "
+            f"Left out of the run {side} ({run.label}), because step times were not steady yet: "
             f"{plural(run.left_out, 'step')} after its warm-up."
         )
     if run.left_out is None:
         effect = "no test of them" if single else "its mean may contain a warm-up"
-        out.append(f"The steps of the run {side} ({run.label}) do not settle: {effect}.")
+        out.append(
+            f"The step times of the run {side} ({run.label}) do not become steady: {effect}."
+        )
     used = len(run.series[STEP].values) if STEP in run.series else 0
     measured = run.report.steps.measured
     if used and used + (run.left_out or 0) < measured:

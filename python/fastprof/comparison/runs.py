@@ -138,8 +138,8 @@ class Run:
     @Lazy
     def series(self) -> Mapping[str, Series]:
         """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""
-        cut = self.left_out or 0
-        return {name: Series(values[cut:], cut) for name, values in self._columns.items()}
+        cut, of = self.left_out or 0, self.report.steps.count
+        return {name: Series(values[cut:], cut, of) for name, values in self._columns.items()}
 
     @Lazy
     def interrupted(self) -> float | None:

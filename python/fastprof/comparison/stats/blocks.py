@@ -45,7 +45,7 @@ class Blocks:
     """How to cut a series: steps per block, and the factor for the variance of its mean.
 
     ``enough`` is False with fewer than :data:`FEWEST` such blocks; ``wanted`` is the number of
-    steps that the series would need.
+    steps that the series would need, if longer blocks of a longer series are taken into account.
     """
 
     length: int
@@ -95,15 +95,20 @@ def _bandwidth(covariance: Sequence[float], window: int, limit: float) -> int:
     return len(covariance) - 1
 
 
-def _first_order(values: Sequence[float]) -> float:
-    """Return G / g of a similar first-order autoregressive series, rather too large; at least 0."""
+def first_autocorrelation(values: Sequence[float]) -> float:
+    """Return the first autocorrelation without its bias and a standard error higher, below 1."""
     n = len(values)
     variance, covariance = autocovariances(values, 1)
     if variance <= 0:
         return 0.0
     r = covariance / variance
-    r = min(0.99, r + (1 + 3 * r) / n + 1 / math.sqrt(n))
-    return max(0.0, 2 * r / (1 - r * r)) if r > 0 else 0.0
+    return min(0.99, r + (1 + 3 * r) / n + 1 / math.sqrt(n))
+
+
+def _first_order(values: Sequence[float]) -> float:
+    """Return G / g of a similar first-order autoregressive series, rather too large; at least 0."""
+    r = first_autocorrelation(values)
+    return 2 * r / (1 - r * r) if r > 0 else 0.0
 
 
 def blocks_of(values: Sequence[float]) -> Blocks:
@@ -119,7 +124,10 @@ def blocks_of(values: Sequence[float]) -> Blocks:
         steps = max(steps, math.ceil((1.5 * first * first * n) ** (1 / 3)))
     steps = max(steps, SHORTEST, math.isqrt(n), math.ceil(n / MOST))
     correction = 1 + max(0.0, ratio, first) / steps
-    return Blocks(steps, correction, steps * FEWEST <= n, steps * FEWEST)
+    needed = steps * FEWEST
+    # The length grows with the third root of n.
+    wanted = max(FEWEST_STEPS, math.ceil(needed * math.sqrt(max(1.0, needed / n))))
+    return Blocks(steps, correction, needed <= n, wanted)
 
 
 def block_means(values: Sequence[float], length: int) -> list[float]:

@@ -1,10 +1,12 @@
 """Tests whether a change of a time per step is more than chance.
 
-One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  It sees how steps vary
-within these two runs, but not what makes one run of the same program slower than the next (memory
-layout, clock frequency).  So a change of up to ``noise`` counts as none, and so does the time that
-other programs on the machine may have taken from the steps.  Several runs per side: Welch's t test
-over the runs' means, which do show that variation.
+One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  Where neighbouring steps
+depend on each other too long for that, 8 batches and Student's t, see :mod:`~.batches`, which finds
+large changes only.  Both see how steps vary within these two runs, but not what makes one run of
+the same program slower than the next (memory layout, clock frequency).  So a change of up to
+``noise`` counts as none, and so does the time that other programs on the machine may have taken
+from the steps.  Several runs per side: Welch's t test over the runs' means, which do show that
+variation.
 
 Holm's method corrects all rows of a comparison together: the chance that a comparison of two equal
 sides names any row at all is at most 1 - level.  Functions are many and exploratory, so they use
@@ -18,11 +20,12 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, mean, variance
 
 from fastprof.comparison.model import FASTER, NO_CHANGE, NOT_TESTED, SLOWER, Effect, MedianChange
-from fastprof.comparison.stats import quantiles
-from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
+from fastprof.comparison.stats import batches, quantiles
+from fastprof.comparison.stats.blocks import blocks_of
 from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means
 from fastprof.report.figures import duration
 from fastprof.report.student import critical, two_sided_p
+from fastprof.snapshot.steps import MAX_SERIES
 
 #: The probability that a change of the detectable size is found.
 _POWER = 0.8
@@ -62,10 +65,20 @@ _NO_COST = Recording()
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One row of one run: ms per step, settled steps only, and the number of those left out."""
+    """One row of one run: ms per step, settled steps only, and the number of those left out.
+
+    ``of`` is the number of all steps of the run, those of its warm-up included; 0: unknown.
+    """
 
     values: Sequence[float]
     left_out: int
+    of: int = 0
+
+    def steps_for(self, wanted: int) -> int:
+        """Return how many steps the run would need for ``wanted`` settled ones."""
+        kept = len(self.values) + self.left_out
+        each = max(1.0, self.of / kept) if kept else 1.0
+        return math.ceil(each * (wanted + self.left_out))
 
 
 def effect_of_sides(
@@ -124,26 +137,31 @@ def effect_of_steps(
         left_out=(before.left_out, after.left_out),
     )  # fmt: skip
     margin = noise * (fact.before_ms or 0.0) + lost_ms + recording.difference_ms
-    if min(steps) < FEWEST_STEPS:
-        return withdrawn(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
+    if min(steps) < batches.FEWEST_STEPS:
+        few = f"too few steps: {min(steps)}, at least {batches.FEWEST_STEPS} are needed"
+        if before.of and after.of:
+            few += f" (fastprof run --steps {_longer(before, after, (batches.FEWEST_STEPS,) * 2)})"
+        return withdrawn(fact, few)
     a, b = blocks_of(before.values), blocks_of(after.values)
-    worse = max((a, b), key=lambda blocks: (not blocks.enough, blocks.wanted))
-    if not worse.enough:
-        return withdrawn(
-            fact,
-            f"successive steps depend on each other, so a test needs at least {worse.wanted} "
-            f"settled ones on each side; the fewest are {min(steps)}",
+    lengths, wanted = (a.length, b.length), None
+    if a.enough and b.enough:
+        found = difference_of_means(
+            before.values,
+            after.values,
+            (a, b),
+            level=level,
+            seed=zlib.crc32(name.encode("utf-8", "surrogatepass")),
+            margin=margin,
+            # Holm's method multiplies the smallest p, which is one by the draws, by the rows.
+            draws=draws or max(DRAWS, min(_MOST_DRAWS, math.ceil(2 * rows / (1 - level)))),
         )
-    found = difference_of_means(
-        before.values,
-        after.values,
-        (a, b),
-        level=level,
-        seed=zlib.crc32(name.encode("utf-8", "surrogatepass")),
-        margin=margin,
-        # Holm's method multiplies the smallest p, which is one by the draws, by the rows.
-        draws=draws or max(DRAWS, min(_MOST_DRAWS, math.ceil(2 * rows / (1 - level)))),
-    )
+    else:
+        found = of_batches(before.values, after.values, level=level, margin=margin)
+        lengths = steps[0] // batches.BATCHES, steps[1] // batches.BATCHES
+        # Twice as many where more are needed, lest the next comparison asks for a few more again.
+        x = 0 if a.enough else max(a.wanted, 2 * steps[0])
+        y = 0 if b.enough else max(b.wanted, 2 * steps[1])
+        wanted = _longer(before, after, (x, y))
     if not _known(fact, found):
         return withdrawn(fact, "nearly all of this time is in a few steps")
     middles = [
@@ -153,7 +171,8 @@ def effect_of_steps(
     moved = quantiles.difference(*middles)
     return replace(
         _tested(fact, found, margin, recording),
-        blocks=(a.length, b.length),
+        blocks=lengths,
+        wanted=wanted,
         median=MedianChange(
             middles[0].estimate, middles[1].estimate, moved.estimate, moved.low, moved.high
         ),
@@ -198,10 +217,35 @@ def welch(
     else:
         x, y = variance(before) / n, variance(after) / m
         df = (x + y) ** 2 / (x**2 / (n - 1) + y**2 / (m - 1)) if x + y > 0 else n + m - 2.0
-    error = math.sqrt(x + y)
+    return _by_student(estimate, (x, y), df, abs(mean(before)), level=level, margin=margin)
+
+
+def of_batches(
+    before: Sequence[float], after: Sequence[float], *, level: float, margin: float = 0.0
+) -> Difference:
+    """Return the difference of the means of two series that are short for their dependence."""
+    x, y = batches.variance_of_mean(before), batches.variance_of_mean(after)
+    df = batches.BATCHES - 1.0
+    if x + y > 0:
+        df *= (x + y) ** 2 / (x**2 + y**2)
+    estimate, scale = mean(after) - mean(before), max(abs(mean(before)), abs(mean(after)))
+    return _by_student(estimate, (x, y), df, scale, level=level, margin=margin)
+
+
+def _by_student(
+    estimate: float,
+    variances: tuple[float, float],
+    df: float,
+    scale: float,
+    *,
+    level: float,
+    margin: float,
+) -> Difference:
+    """Return the difference of two means, whose errors relative to ``scale`` may be rounding."""
+    error = math.sqrt(sum(variances))
     beyond = max(0.0, abs(estimate) - margin)
-    if error <= 1e-12 * abs(mean(before)):
-        same = beyond <= 1e-9 * abs(mean(before))
+    if error <= 1e-12 * scale:
+        same = beyond <= 1e-9 * scale
         return Difference(estimate, 0.0, estimate, estimate, 1.0 if same else 0.0, 0.0)
     limit = critical(level, df)
     return Difference(
@@ -211,8 +255,14 @@ def welch(
         estimate + limit * error,
         two_sided_p(beyond / error, df),
         limit,
-        math.sqrt(x),
+        math.sqrt(variances[0]),
     )
+
+
+def _longer(before: Series, after: Series, wanted: tuple[int, int]) -> int:
+    """Return the steps of both runs for which each has as many settled ones as it needs."""
+    needed = (side.steps_for(n) for side, n in zip((before, after), wanted, strict=True))
+    return max(needed)
 
 
 def _in_percent(before: float, found: Difference) -> tuple[float | None, float | None]:
@@ -258,6 +308,14 @@ def _verdict(effect: Effect, p: float, level: float) -> Effect:
             reason += f" ({effect.reason})"
     elif known and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
         reason = "among several rows, chance makes one differ as much"
+    elif effect.wanted is not None:
+        remedy = f"fastprof run --steps {effect.wanted}"
+        if effect.wanted > MAX_SERIES:  # steps that no run keeps
+            remedy = "several runs per side"
+        reason = (
+            "neighbouring steps may be alike, and these are few: "
+            f"{remedy} would find smaller changes"
+        )
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
 
 
