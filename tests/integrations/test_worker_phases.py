@@ -227,8 +227,6 @@ def test_no_step_starts_or_ends_workers(workers: Workers, who: str, tmp_path: An
 
 @pytest.mark.parametrize("who", ["Profiler.loader", "Lightning", "transformers", "Accelerate"])
 def test_no_step_of_an_integration_does(workers: Workers, who: str, tmp_path: Any) -> None:
-    from fastprof.integrations import accelerate, lightning, transformers
-
     if who == "Profiler.loader":
         net, optimizer = model_and_optimizer()
         batches = loader()
@@ -239,10 +237,20 @@ def test_no_step_of_an_integration_does(workers: Workers, who: str, tmp_path: An
                     optimizer.step()
                     prof.step()
     elif who == "Lightning":
-        lightning_fit(plugin=lightning.FastprofProfiler(**OPTIONS))
+        pytest.importorskip("lightning.pytorch")
+        from fastprof.integrations.lightning import FastprofProfiler
+
+        lightning_fit(plugin=FastprofProfiler(**OPTIONS))
     elif who == "transformers":
+        pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")
+        from fastprof.integrations import transformers
+
         transformers_train(tmp_path, transformers.attach)
     else:
+        pytest.importorskip("accelerate")
+        from fastprof.integrations import accelerate
+
         accelerate_loop(accelerate.attach)
     assert workers.seen("start") == workers.seen("end") == EPOCHS
     assert workers.in_steps("start") == workers.in_steps("end") == 0
