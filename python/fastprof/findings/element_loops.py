@@ -4,19 +4,17 @@ Calls of modules do not count: a loop over time calls a cell, and a larger batch
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fastprof.findings.function_groups import GROUPS
-from fastprof.findings.hot_functions import is_nameless
-from fastprof.report.origin import is_own, is_users
+from fastprof.findings.function_groups import GROUPS, is_of_modules
+from fastprof.findings.hot_functions import is_named, is_nameless
+from fastprof.report.origin import is_own
 from fastprof.snapshot import Key, NodeTable
 
 #: A function that calls an operation this often, each time it runs, has a loop.
 _TENS = 20
 #: Most of the calls on tensors must be the loop's.
 _MOST = 0.5
-#: The file of ``Module.__call__``.
-_MODULE_CALL = "torch/nn/modules/module.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,13 @@ class ElementLoop:
 
     def scaled(self, times: float, counts: float) -> "ElementLoop":
         """Return the loop in other units."""
-        return ElementLoop(
-            self.key,
-            self.entries * counts,
-            self.time * times,
-            self.calls * counts,
-            self.calls_time * times,
-            self.operation,
-            self.operations * counts,
+        return replace(
+            self,
+            entries=self.entries * counts,
+            time=self.time * times,
+            calls=self.calls * counts,
+            calls_time=self.calls_time * times,
+            operations=self.operations * counts,
         )
 
 
@@ -77,7 +74,7 @@ def _frames(
 ) -> tuple[dict[int, _Frame], int]:
     """Return the program's functions in a group by key, and the group's calls on tensors."""
     begins = [group(key) for key in keys]
-    named = [is_users(key) and not is_nameless(key) for key in keys]
+    named = [is_named(key) for key in keys]
     # They are part of what is around them.
     open_ = [key.kind == "section" or is_own(key) or is_nameless(key) for key in keys]
     tensor = [GROUPS["tensor-calls"](key) for key in keys]
@@ -116,8 +113,7 @@ def _loop(keys: Sequence[Key], key: int, frame: _Frame) -> ElementLoop | None:
     looped = [
         callee
         for callee in frame.tensors
-        if frame.made.get(callee, 0) >= least
-        and not keys[callee].file.replace("\\", "/").endswith(_MODULE_CALL)
+        if frame.made.get(callee, 0) >= least and not is_of_modules(keys[callee])
     ]
     if not looped:
         return None

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.findings.function_groups import GROUPS
-from fastprof.findings.hot_functions import is_nameless
-from fastprof.report.origin import is_own, is_users
+from fastprof.findings.hot_functions import is_named
+from fastprof.report.origin import is_own
 from fastprof.snapshot import Key, NodeTable
 
 _MOST = 0.5
@@ -33,7 +33,7 @@ def forward_caller(
     """Return the function that makes most calls; None: there is none, or only one function."""
     forward = [GROUPS["forward"](key) for key in keys]
     backward = [GROUPS["backward"](key) for key in keys]
-    named = [is_users(key) and not is_nameless(key) for key in keys]
+    named = [is_named(key) for key in keys]
     tensor = [GROUPS["tensor-calls"](key) for key in keys]
     off = [GROUPS["gradients-off"](key) for key in keys]
     own = [is_own(key) for key in keys]
@@ -47,13 +47,13 @@ def forward_caller(
     runs: dict[int, int] = {}
     passes: dict[int, int] = {}
     # Nodes that switch gradients off: a function, or its decorator.
-    without = {nodes.parent[i] for i in range(1, count) if off[nodes.key[i]]}
+    without = {nodes.parent[i] for i in range(1, count) if off[nodes.key[i]]} - {0}
+    decorators = {i for i in without if not named[nodes.key[i]]}
     gradless = {
         nodes.key[i]
         for i in range(1, count)
-        if named[nodes.key[i]] and (i in without or nodes.parent[i] in without - {0})
-        and (i in without or not named[nodes.key[nodes.parent[i]]])
-    }  # fmt: skip
+        if named[nodes.key[i]] and (i in without or nodes.parent[i] in decorators)
+    }
     for i in range(1, count):
         parent, key = nodes.parent[i], nodes.key[i]
         above[i] = key if named[key] else above[parent]

@@ -198,6 +198,11 @@ _ANY_C = re.compile("|".join(_C_PATTERNS))
 _ANY_PYTHON = re.compile("|".join(f"(?:{pattern})" for pattern in _QUALNAMES))
 
 
+def is_of_modules(key: Key) -> bool:
+    """Return whether a function is in the file of ``Module.__call__``, which runs hooks, too."""
+    return _path(key).endswith("torch/nn/modules/module.py")
+
+
 def sought(key: Key) -> bool:
     """Return whether a key may belong to any group; most do not, and a file may hold any name."""
     if key.kind == "section":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.report.origin import is_library, is_own, is_private
+from fastprof.report.origin import is_library, is_own, is_private, is_users
 from fastprof.snapshot import Key, NodeTable
 
 #: Code inside of a function, without a name to look for.
@@ -22,6 +22,11 @@ _MOST = 0.5
 def is_nameless(key: Key) -> bool:
     """Return whether code inside of a function has no name: a comprehension or a lambda."""
     return _NAMELESS.search(key.name) is not None
+
+
+def is_named(key: Key) -> bool:
+    """Return whether a function of the program has a name."""
+    return is_users(key) and not is_nameless(key)
 
 
 @dataclass(frozen=True, slots=True)

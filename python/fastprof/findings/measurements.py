@@ -10,7 +10,14 @@ from statistics import median
 
 from fastprof.findings.element_loops import ElementLoop, element_loop
 from fastprof.findings.forward_callers import ForwardCaller, forward_caller
-from fastprof.findings.function_groups import GROUPS, NEVER_IN, OPENED, PHASES, sought
+from fastprof.findings.function_groups import (
+    GROUPS,
+    NEVER_IN,
+    OPENED,
+    PHASES,
+    is_of_modules,
+    sought,
+)
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
 from fastprof.findings.hot_functions import Hot, hottest
@@ -38,10 +45,6 @@ from fastprof.snapshot import Key, ThreadTree
 _MS = 1e6
 #: A script that spends this part of its time in one library function only started it.
 _STARTED = 0.9
-#: The file of ``Module.__call__``, which runs the hooks of a module.
-_MODULE_CALL = "torch/nn/modules/module.py"
-
-
 #: The operators of backward that make sparse gradients; only those of embeddings do.
 _SPARSE = frozenset({"aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward"})
 
@@ -330,7 +333,7 @@ class Facts:
             if here and keys[key] == hot.key
         }
         hooks = "steps_ended_by" in self.report.meta
-        if hooks and any(key.file.replace("\\", "/").endswith(_MODULE_CALL) for key in callers):
+        if hooks and any(map(is_of_modules, callers)):
             return None  # the hooks saw this module, and not in a forward of the training
         owner = hot.key.qualname.rpartition(".")[0]
         is_method = owner != "" and not owner.endswith("<locals>")

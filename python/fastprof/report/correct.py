@@ -143,10 +143,9 @@ def without_hook(snapshot: Snapshot) -> tuple[Sequence[float], ...]:
     slower it is, and from Python functions that are seldom called: a finding must not promise more
     of their time than there is.
     """
-    found = correct(snapshot)
-    if not may_be_more(snapshot) or snapshot.calibration is None:
+    found, slowdown = correct(snapshot), _unmeasured_slowdown(snapshot)
+    if slowdown == 1.0:
         return found.self_ns
-    slowdown = snapshot.calibration.slowdown
     python = [key.kind == "python" for key in snapshot.keys]
     return tuple(
         [
@@ -162,13 +161,15 @@ def may_be_more(snapshot: Snapshot) -> bool:
 
     It counts all time of Python functions as bytecode, although operators on arrays are C code.
     """
+    return _unmeasured_slowdown(snapshot) != 1.0
+
+
+def _unmeasured_slowdown(snapshot: Snapshot) -> float:
+    """Return the slowdown of bytecode that only the calibration knows; 1.0: there is none."""
     found, calibration = correct(snapshot), snapshot.calibration
-    return (
-        found.applied
-        and found.factors is None
-        and calibration is not None
-        and calibration.slowdown != 1.0
-    )
+    if not found.applied or found.factors is not None or calibration is None:
+        return 1.0
+    return calibration.slowdown
 
 
 def _called_often(snapshot: Snapshot) -> list[list[bool]]:
