@@ -91,3 +91,22 @@ def test_a_loader_that_is_wrapped_is_watched_once() -> None:
     (row,) = prof.snapshot().loaders
     assert row.workers.starts[0] == row.workers.firsts[0] == 1
     assert row.batches == row.workers.ready + row.workers.blocked + 1 == 12
+
+
+def test_each_loader_is_compared_with_its_own_steps() -> None:
+    def stage(batches, ms: float) -> None:
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in batches:
+            model(batch).sum().backward()
+            time.sleep(ms / 1e3)
+            optimizer.step()
+
+    short, long = loader(0, 60, shuffle=False), loader(0, 60)
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0) as loop:
+        stage(short, 0)
+        stage(long, 40)
+    first, second = (row.workers for row in loop.profiler.report().loaders)
+    # Divided by all steps of the run, both had the same.
+    assert second.step_ms >= 40
+    assert first.step_ms < second.step_ms / 2

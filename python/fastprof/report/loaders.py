@@ -182,7 +182,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
     else:
         load, longest = loader.phases.get("data", (0, 0)), None
     load_ms = _mean_ms(load)
-    step_ms = _step_ms(snapshot, loader)
+    step_ms = _step_ms(snapshot, loader, w)
     needed = None
     mostly = max(MIN_SAMPLES, CAUGHT_UP_SHARE * asked)
     loads, rest = (1.0, 1.0) if w.workers else unhooked_parts(snapshot)
@@ -233,12 +233,15 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
     return replace(row, advice=advice)
 
 
-def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
+def _step_ms(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> float | None:
     """Return the time from one batch of ``loader`` to its next, without all loading."""
     steps = snapshot.steps
     measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
+    if w.between[0]:
+        return _mean_ms(w.between)
+    # Too few measured steps, or a file from before these were recorded: as if it had all steps.
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in DATA)
     if loading >= steps.sum_ns:  # nothing but loading, or an invented file
         return None

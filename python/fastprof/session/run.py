@@ -404,6 +404,17 @@ class Run:
         if self._state == _RUNNING:
             self._phase.leave(phase)
 
+    @property
+    def measuring(self) -> bool:
+        """Whether the current step is measured: neither warm-up nor without the hook."""
+        past = self.recorder.steps >= self._options.skip_first
+        return self.counting and past and not self._unprofiled.open
+
+    @property
+    def away_ns(self) -> int:
+        """Time of the run outside of steps so far, in ns."""
+        return self._phase.away_ns
+
     def workers_begin(self, what: str) -> bool:
         """Leave a step because a loader starts or ends its workers; return whether it did.
 

@@ -1,6 +1,7 @@
 """Tracks the phase of the run, as loaders, integrations and the program report it."""
 
 import threading
+import time
 
 from fastprof.capture.options import Recorder
 from fastprof.snapshot.run_phases import RUN_PHASES
@@ -10,6 +11,8 @@ _IN_TURN = ("setup", "steps", "outside")
 _ASIDE = ("validation", "checkpoint")
 #: Interrupts steps, and counts as "outside".
 _WORKERS = "workers"
+
+_STEPS = RUN_PHASES.index("steps")
 
 
 class RunPhase:
@@ -25,6 +28,21 @@ class RunPhase:
         #: For the start and the end of workers: the number of steps at the last one, and whether it
         #: left a step.
         self._workers: dict[str, tuple[int, bool]] = {}
+        self._number = _STEPS
+        self._since_ns = self._away_ns = 0
+
+    @property
+    def away_ns(self) -> int:
+        """Time outside of steps so far, in ns."""
+        if self._number == _STEPS:
+            return self._away_ns
+        return self._away_ns + time.perf_counter_ns() - self._since_ns
+
+    def _set(self, number: int, back: bool = False) -> int:
+        """Enter or go back to a phase; return the one before."""
+        self._away_ns = self.away_ns
+        self._number, self._since_ns = number, time.perf_counter_ns()
+        return self._recorder.set_phase(number, back)
 
     def begin(self, phase: str) -> None:
         """Begin the run in this thread."""
@@ -49,13 +67,13 @@ class RunPhase:
             return
         number = RUN_PHASES.index(phase)
         if phase in _ASIDE:
-            self._asides.append((phase, self._recorder.set_phase(number), True))
+            self._asides.append((phase, self._set(number), True))
             return
         self._in_turn = phase
         if self._asides:
             self._asides[0] = (self._asides[0][0], number, False)
         else:
-            self._recorder.set_phase(number)
+            self._set(number)
 
     def are_workers_apart(self, what: str, steps: int) -> bool:
         """Return whether a loader leaves a step if it starts or ends workers now, after ``steps``.
@@ -76,7 +94,7 @@ class RunPhase:
     def enter_workers(self) -> None:
         """Leave the steps until :meth:`leave_workers`."""
         outside = RUN_PHASES.index("outside")
-        self._asides.append((_WORKERS, self._recorder.set_phase(outside), True))
+        self._asides.append((_WORKERS, self._set(outside), True))
 
     def leave_workers(self) -> None:
         """Return to the steps."""
@@ -92,6 +110,6 @@ class RunPhase:
             return
         for i in range(len(self._asides) - 1, -1, -1):
             if self._asides[i][0] == phase:
-                self._recorder.set_phase(*self._asides[i][1:])
+                self._set(*self._asides[i][1:])
                 del self._asides[i:]
                 return

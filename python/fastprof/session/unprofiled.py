@@ -51,7 +51,8 @@ class UnprofiledSteps:
         self._due = sys.maxsize  # number of steps after which a block begins or ends
         self._asked = True  # whether :meth:`at_step` has checked the planned steps
         self._length = BLOCK
-        self._open = False
+        #: Whether the current step runs without the hook.
+        self.open = False
         self._valid = True
         #: Time spent so far on removing and restoring the hook.
         self.cost_ns = 0
@@ -82,12 +83,12 @@ class UnprofiledSteps:
                     self._plan(count)  # before the recorder counts that step separately
             return
         began = time.perf_counter_ns()
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             self._blocks += self._valid
             self._recorder.end_unprofiled(self._valid)
         elif not self._hindered(count, count + self._length) and self._recorder.begin_unprofiled():
-            self._open = self._valid = True
+            self.open = self._valid = True
             self._due = count + self._length
             self.cost_ns += time.perf_counter_ns() - began
             return
@@ -104,7 +105,7 @@ class UnprofiledSteps:
         Raises:
             BusyError: another profiler has taken the hook.
         """
-        if not self._open or not self._valid:
+        if not self.open or not self._valid:
             return False
         self._valid = False
         self._due = 0

@@ -44,6 +44,10 @@ class RunState(Protocol):
 
     @property
     def counting(self) -> bool: ...
+    @property
+    def measuring(self) -> bool: ...
+    @property
+    def away_ns(self) -> int: ...
     def workers_begin(self, what: str) -> bool: ...
     def workers_end(self) -> None: ...
 
@@ -65,6 +69,8 @@ class Watches:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         #: The iterator whose workers start or end now, outside of steps, by address.
         self._apart = 0
+        #: Time in ``next()`` of all watched iterators so far.
+        self.loading_ns = 0
 
     def of(self, tag: int) -> "LoaderWatch":
         watch = self._by_tag.get(tag)
@@ -185,6 +191,7 @@ class LoaderWatch:
         self.firsts = [0, 0]
         self.shutdowns = [0, 0]
         self.caught_up = [0, 0]
+        self.between = [0, 0]
         self.died = 0
         self.processes = 0
 
@@ -295,9 +302,9 @@ class Pass:
     """
 
     __slots__ = (
-        "_asked_ns", "_began", "_blocked_ns", "_depth", "_done", "_ending", "_first", "_get_began",
-        "_get_empty", "_newest_ns", "_sent", "_sent_ns", "_shutdown_began", "_since_ns", "_watch",
-        "workers",
+        "_asked_ns", "_began", "_blocked_ns", "_delivered", "_depth", "_done", "_ending", "_first",
+        "_get_began", "_get_empty", "_newest_ns", "_sent", "_sent_ns", "_shutdown_began",
+        "_since_ns", "_watch", "workers",
     )  # fmt: skip
 
     def __init__(self, watch: LoaderWatch, iterator: Any) -> None:
@@ -308,6 +315,8 @@ class Pass:
         self.workers = workers
         self._first = True
         self._began = 0
+        #: The time outside of loading and in steps when the last batch came, if work on it counts.
+        self._delivered: int | None = None
         self._blocked_ns = -1
         self._depth = 0
         # State of the tasks: when each was sent, and per worker when its last batch arrived and
@@ -329,6 +338,9 @@ class Pass:
     def before(self, iterator: Any) -> None:
         """Prepare for a call of ``next(iterator)``."""
         self._blocked_ns = -1
+        delivered, self._delivered = self._delivered, None
+        if delivered is not None and self._watch.shared.run.measuring:
+            _add(self._watch.between, max(0, self._working_ns(_clock()) - delivered))
         if self.workers and self._watch.shared.on:
             try:
                 self._depth = _batches_ready(iterator)
@@ -346,6 +358,9 @@ class Pass:
             return
         now = _clock()
         counting = watch.shared.run.counting
+        watch.shared.loading_ns += now - self._began
+        if watch.shared.run.measuring:
+            self._delivered = self._working_ns(now)
         if self._first:
             self._first = False
             if counting:
@@ -370,6 +385,11 @@ class Pass:
                 self._sent = sent
             except Exception as error:
                 watch.shared.give_up(error)
+
+    def _working_ns(self, now: int) -> int:
+        """Return a clock that runs in steps while no batch is loaded."""
+        shared = self._watch.shared
+        return now - shared.loading_ns - shared.run.away_ns
 
     def get_begins(self, iterator: Any) -> None:
         """Note that the loop takes the next arrival, and waits for it if there is none."""
