@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from fastprof.session.output.trace import TraceOptions
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
-    from fastprof.session.training import start_training_profiling, step
+    from fastprof.session.training import start_training_profiling, step, stop
     from fastprof.snapshot import Snapshot
 
 #: Packages that load at their first use.
@@ -94,6 +94,7 @@ _LAZY = {
             "MergeError SnapshotError StateError UnknownSectionError"
         ),
         "fastprof.integrations._torch.data": "wrap",
+        "fastprof.integrations.ipython": "load_ipython_extension",
         "fastprof.read.load": "load",
         "fastprof.read.merge": "merge",
         "fastprof.report": "Report",
@@ -103,7 +104,7 @@ _LAZY = {
         "fastprof.session.output.trace": "TraceOptions",
         "fastprof.session.profiler": "Profiler",
         "fastprof.session.schedule": "Schedule",
-        "fastprof.session.training": "start_training_profiling step",
+        "fastprof.session.training": "start_training_profiling step stop",
         "fastprof.snapshot": "Snapshot",
     }.items()
     for name in names.split()
@@ -116,7 +117,7 @@ __all__ = [
     "LoadError", "MergeError", "OperatorProfile", "Profile", "Profiler", "RankReport",
     "RecorderOptions", "Report", "Schedule", "Snapshot", "SnapshotError", "StateError",
     "TraceOptions", "UnknownSectionError", "__version__", "check", "compare", "load", "merge",
-    "profile_section", "run", "runctx", "start_training_profiling", "step", "wrap",
+    "profile_section", "run", "runctx", "start_training_profiling", "step", "stop", "wrap",
 ]  # fmt: skip
 
 

@@ -140,7 +140,9 @@ def attach(
     running = current.running()
     owner = False
     if profiler is None and isinstance(running, Run) and not running.gives_way:
-        profiler = running.profiler
+        # A notebook's cell that failed before detach(): the new run ends the old one.
+        left_over = current.is_interactive() and _is_attached(running)
+        profiler = None if left_over else running.profiler
     if profiler is None:
         profiler, owner = Profiler(**options).start(), True
         profiler.enter_phase("setup")
@@ -151,8 +153,12 @@ def attach(
         return loop
     if not profiler.running:
         raise StateError("the profiler is not running; start() it before attaching to it")
-    if any(isinstance(part, TorchLoop) for part in run_of(profiler).parts):
+    if _is_attached(run_of(profiler)):
         raise StateError("the profiler already has automatic sections")
     loop.watch()
     run_of(profiler).facts["steps_ended_by"] = "optimizers" if steps else "program"
     return loop
+
+
+def _is_attached(run: Run) -> bool:
+    return any(isinstance(part, TorchLoop) for part in run.parts)

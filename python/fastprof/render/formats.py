@@ -55,10 +55,6 @@ FORMATS = (
 )
 
 
-#: Formats without a file.
-_SHOWN = ("screen", "notebook")
-
-
 def format_of(path: str | os.PathLike[str], among: Collection[str] | None = None) -> Format:
     """Return the format that a path's suffix names (case does not matter).
 
@@ -98,11 +94,11 @@ def format_named(name: str) -> Format:
 def render(report: Report, name: str, **limits: object) -> str:
     """Return a report in the text format called ``name``; ``limits`` are options of its writer.
 
-    ``"screen"`` and ``"notebook"`` are the outputs of :meth:`Report.to_text` and of a notebook.
+    ``"screen"`` is the output of :meth:`Report.to_text`.
     """
     stream = io.StringIO()
-    if name in _SHOWN:
-        write_text = import_module(f"fastprof.render.{name}").write
+    if name == "screen":  # no format of files
+        write_text = import_module("fastprof.render.screen").write
     else:
         write_text = _writer(format_named(name))
     write_text(report, stream, **limits)

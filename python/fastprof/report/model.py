@@ -4,6 +4,7 @@ The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof
 ``fastprof.render``.
 """
 
+import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -196,7 +197,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the report as a notebook shows it."""
-        return formats.render(self, "notebook")
+        return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:
         """Write the report to ``stream`` (None: ``sys.stdout``), at most as wide as the stream."""

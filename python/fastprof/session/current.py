@@ -37,18 +37,26 @@ def running() -> Holder | None:
     return _running
 
 
-def claim(run: Holder) -> None:
-    """Make ``run`` the process's run.
+def is_interactive() -> bool:
+    """Return whether somebody types the program: a notebook, or a prompt."""
+    return hasattr(sys, "ps1")
+
+
+def claim(run: Holder) -> Holder | None:
+    """Make ``run`` the process's run; return the run that it ended.
+
+    It ends the run of FASTPROF=1.  In a notebook it ends any other: if a cell failed before its
+    ``stop()``, nothing may be left that could stop that run.
 
     Raises:
         StateError: another run is active; the message says where it was started.
     """
     global _running, _hooks_set
     with _lock:
-        if _running is not None and not _running.gives_way:
+        if _running is not None and not (_running.gives_way or is_interactive()):
             raise StateError(
                 f"another fastprof run is active, started at {_running.started_at}; "
-                "stop() it before starting this one"
+                "end it, or call fastprof.stop(), before starting this one"
             )
         earlier, _running = _running, run
         if not _hooks_set:
@@ -58,6 +66,7 @@ def claim(run: Holder) -> None:
             _hooks_set = True
     if earlier is not None:
         earlier.stop()
+    return earlier
 
 
 def release(run: Holder) -> None:

@@ -172,7 +172,11 @@ class Run:
             raise StateError("a Profiler records one run, and this one is over; create another")
         self.started_at = current.caller()
         self.identity.ask()
-        current.claim(self)
+        earlier = current.claim(self)
+        if earlier is not None and not earlier.gives_way:
+            self.faults.tell(
+                f"The run started at {earlier.started_at} was still active; this one has ended it."
+            )
         try:
             self._open()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Section reports for a training loop that only uses ``profile_section``."""
+"""Functions on the current run, and section reports for a loop that only uses its sections."""
 
 from typing import Any, Literal
 
@@ -68,6 +68,20 @@ def start_training_profiling(
     profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
     run_of(profiler).print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
+
+
+def stop() -> Profiler | None:
+    """End the current run, wherever it was started; return its profiler.
+
+    For a run whose handle is lost, such as that of a notebook's cell which failed before its
+    ``stop()``.  Without a run it does nothing and returns None.
+    """
+    run = current.running()
+    if not isinstance(run, Run):
+        return None
+    profiler: Profiler = run.profiler
+    profiler.stop()
+    return profiler
 
 
 def step() -> int:
