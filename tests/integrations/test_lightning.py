@@ -448,3 +448,34 @@ def test_the_example_runs(tmp_path) -> None:
     # The text leaves out sections with almost no time, which the others may be on a busy machine.
     for name in ("forward", "backward"):
         assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
+
+
+def test_actions_of_the_program_are_sections(pl, planted, tmp_path) -> None:
+    def training_step(self: Any, batch: Any, index: int) -> Any:
+        with self.trainer.profiler.profile("my part"):
+            planted.sleep("mine", 10)
+        return mean_loss(self.net(batch), planted)
+
+    class Slow(pl.Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            trainer.profiler.start("tidy")
+            planted.sleep("tidy", 10)
+            trainer.profiler.stop("tidy")
+            trainer.profiler.stop("tidy")  # a mistake, which harms nothing
+
+        def on_train_end(self, trainer: Any, *args: Any) -> None:
+            trainer.profiler.start("never stopped")
+
+    plugin = profiler()
+    t = trainer(pl, tmp_path, profiler=plugin, callbacks=[Slow()])
+    t.fit(module(pl, planted, training_step=training_step), loader(planted, 4))
+    report = plugin.report().in_phase("all")
+    planted.check(report.section("my part"), "mine", count=4)
+    planted.check(report.section("tidy"), "tidy", count=4)
+    planted.check(report.section("forward"), "mine", "forward", "loss", count=4)
+    assert report.section("never stopped").count == 1
+    assert not report.notes or not any("could not" in note for note in report.notes)
+    rows_add_up(report)
+    # Lightning's own actions have the names they had.
+    known = {"data", "h2d", "forward", "backward", "optimizer", "callbacks", "loader_startup"}
+    assert {s.name for s in report.sections} == known | {"my part", "tidy", "never stopped"}

@@ -11,6 +11,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations._session.common import ScalarLogger, check_options
@@ -42,6 +43,8 @@ _STRATEGY = {
     "predict_step": "forward",
     "backward": "backward",
 }
+#: Lightning's own actions that are not phases; its others begin with ``[Strategy]`` or the like.
+_NO_PHASES = ("run_training_epoch", "run_training_batch")
 _EVAL_ENDS = ("on_validation_end", "on_test_end", "on_predict_end")
 
 #: Functions that begin and end an action.
@@ -87,6 +90,8 @@ class _ProfilerMethods(HasRun):
         self._handlers: dict[str, _Handler] = {}
         self._trainer: Any = None
         self._global_step = 0
+        #: The program's own actions that have begun and not ended, with their threads.
+        self._own: list[tuple[int, str]] = []
 
     # -- Lightning's interface
 
@@ -147,6 +152,10 @@ class _ProfilerMethods(HasRun):
     def _end(self) -> None:
         session = self._session
         session.quietly("The last step could not be ended", self._end_step)
+        for thread, action in self._own[::-1]:
+            if thread == get_ident():
+                session.quietly("An action could not be ended", self._end_own, action)
+        self._own.clear()
         try:
             session.stop()
         finally:
@@ -278,11 +287,24 @@ class _ProfilerMethods(HasRun):
             self._trainer.callbacks, head[len("[Callback]") :], hook
         ):
             section = "callbacks"
+        elif not action.startswith("[") and action not in _NO_PHASES:
+            return self._begin_own, self._end_own
         if hook in _EVAL_ENDS:
             return self._after_evaluation(section), session.close if section else _nothing
         if not section:
             return _nothing, _nothing
         return functools.partial(session.open, name=section), session.close
+
+    def _begin_own(self, action: str) -> None:
+        """Begin an action of the program: a section in whatever is open."""
+        self._own.append((get_ident(), action))
+        self._session.section(action).__enter__()
+
+    def _end_own(self, action: str) -> None:
+        key = (get_ident(), action)
+        if key in self._own:  # else its begin was before the run
+            self._own.remove(key)
+            self._session.section(action).__exit__(None, None, None)
 
     def _after_evaluation(self, section: str) -> Callable[[str], None]:
         # Callbacks that save or stop early run after the evaluation has ended.
