@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -77,7 +78,16 @@ class Endings:
                 self._signal = end_signal
             else:
                 signal.signal(_CARRIER, signal.SIG_DFL)
-        os.register_at_fork(after_in_child=self._restore)
+        # The registration lasts as long as the process.  It must not keep the recording, and with
+        # it the program's functions and their globals, until after the interpreter's end.
+        here = weakref.ref(self)
+
+        def restore() -> None:
+            endings = here()
+            if endings is not None:
+                endings._restore()
+
+        os.register_at_fork(after_in_child=restore)
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -9,7 +9,7 @@ import optparse
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +64,11 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
     except TargetError as error:
         complain(str(error))
         return 1 if as_module else USAGE_ERROR  # python's own status
-    hide_own_frames(target)
     if switch.MODE != "off":
         return target
     complain("FASTPROF=0: the program runs without being profiled")
-    exec(target.code, target.namespace)
+    with _traceback_of(target):
+        exec(target.code, target.namespace)
     return 0
 
 
@@ -77,7 +77,7 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
 
     fastprof works before and after it, so the tables have the program's rows only.
     """
-    with endings:
+    with _traceback_of(target), endings:
         try:
             start()
         except BusyError as error:
@@ -187,14 +187,39 @@ def _module(args: Sequence[str]) -> Target:
     return Target(code, {"run_module": runpy.run_module, "modname": name}, is_module=True)
 
 
-def hide_own_frames(target: Target) -> None:
-    """Make a traceback that ends the process begin in the profiled program."""
-    show = sys.excepthook
+@contextlib.contextmanager
+def _traceback_of(target: Target) -> Iterator[None]:
+    """Make the traceback of an error that ends the process begin in the profiled program."""
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _hide_own_frames(error, target)
+        raise
+
+
+def _hide_own_frames(error: BaseException, target: Target) -> None:
+    """Let ``sys.excepthook`` see the program's frames alone, once.
+
+    The interpreter calls ``sys.excepthook`` as soon as the command returns.  The program's own hook
+    is wrapped no earlier, and for this one call: it is the program's again in functions at exit,
+    and nothing keeps the program's globals alive.
+    """
+    show = getattr(sys, "excepthook", None)
+    if show is None:
+        return
+    frames = _of_target(error.__traceback__, target)
 
     def excepthook(
         kind: type[BaseException], error: BaseException, tb: types.TracebackType | None
     ) -> None:
-        show(kind, error.with_traceback(_of_target(tb, target)), error.__traceback__)
+        nonlocal frames
+        sys.excepthook = show
+        begun, frames = frames, None
+        # What the interpreter has just set, for debuggers.
+        sys.last_traceback = begun
+        show(kind, error.with_traceback(begun), begun)
 
     sys.excepthook = excepthook
 

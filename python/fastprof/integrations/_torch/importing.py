@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from fastprof.session.patching.finders import remove_finder
+from fastprof.session.patching.finders import add_finder, remove_finder
 from fastprof.session.patching.wrapping import FAILED, wrap
 
 
@@ -38,7 +38,7 @@ class TorchImport:
             self._ready()
             return
         self._waiting = True
-        sys.meta_path.insert(0, self)
+        add_finder(self)
 
     def forget(self) -> None:
         """Stop waiting."""

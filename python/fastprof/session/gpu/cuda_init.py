@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastprof.session.patching.finders import remove_finder
+from fastprof.session.patching.finders import add_finder, remove_finder
 
 
 def used_cuda() -> Any:
@@ -39,7 +39,7 @@ class CudaInit:
         if not self._watching:
             self._watching = True
             if not self._enqueue():
-                sys.meta_path.insert(0, self)
+                add_finder(self)
 
     def forget(self) -> None:
         """Remove fastprof's entries.
