@@ -7,16 +7,28 @@ import io
 import json
 import os
 import random
+import re
 import sys
 from dataclasses import replace
 
 import pytest
+from fastprof.capture.options import RecorderOptions
 from fastprof.errors import LoadError
 from fastprof.read import fprof
 from fastprof.read import load as loading
 from fastprof.read.limits import Limits
+from fastprof.read.smaller import smaller
 from fastprof.report import build_report
-from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot import (
+    Key,
+    LoaderStats,
+    Muted,
+    NodeTable,
+    Snapshot,
+    StepRow,
+    Steps,
+    ThreadTree,
+)
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.model import CALL_FORMS
 from helpers import MIB, run_child
@@ -335,6 +347,113 @@ def test_f46_each_limit_is_an_option_that_its_error_names(option, value):
     data = packed(rich_snapshot())
     with pytest.raises(LoadError, match=f"{option}={value}"):
         fprof.parse(data, Limits(**{option: value}))
+
+
+def sums_by_function(snapshot):
+    """Calls, resumes and own time of each function in each phase of the run."""
+    sums = {}
+    for tree_ in snapshot.threads:
+        nodes = tree_.nodes
+        phases = nodes.phase or (0,) * len(nodes)
+        columns = zip(nodes.key, phases, nodes.calls, nodes.resumes, nodes.self_ns, strict=True)
+        for key, phase, *row in columns:
+            if any(row):
+                at = (tree_.ident, snapshot.keys[key], phase)
+                sums[at] = [a + b for a, b in zip(sums.get(at, (0, 0, 0)), row, strict=True)]
+    return sums
+
+
+@pytest.fixture
+def small_limits(monkeypatch):
+    """A reader that refuses what is large for a test."""
+    limits = Limits(max_entries=1800)
+    monkeypatch.setattr(fprof, "_LIMITS", limits)
+    monkeypatch.setattr(fprof, "_SURELY_READ", 0)
+    return limits
+
+
+@given(st.lists(events, min_size=1, max_size=3))
+def test_f46_what_is_written_can_be_read_and_keeps_the_time_of_each_function(threads):
+    _, snapshot = replay(threads)
+    for part in (1.0, 0.5, 0.0):
+        made = smaller(snapshot, part)
+        again = Snapshot.from_dict(json.loads(json.dumps(made.to_dict())))
+        assert again == made
+        assert sums_by_function(made) == sums_by_function(snapshot)
+        assert build_report(made).to_text(full=True)
+
+
+def test_f46_a_recording_beyond_the_limits_of_readers_is_saved_without_its_smallest_contexts(
+    small_limits, monkeypatch
+):
+    calls = [Node(py(f"f{i}", i + 1), i + 1, i, [Node(c("len"), 2, 10 * i)]) for i in range(400)]
+    snapshot = tree(*calls)
+    with pytest.raises(LoadError, match="max_entries"):
+        parse_dict(snapshot.to_dict(), max_entries=small_limits.max_entries * 3)
+    # Enough room for all functions, but not for all contexts.
+    limits = replace(small_limits, max_entries=6000)
+    monkeypatch.setattr(fprof, "_LIMITS", limits)
+    found = fprof.parse(packed(snapshot), limits)
+    assert sums_by_function(found) == sums_by_function(snapshot)
+    (note,) = found.notes
+    assert re.search(r"The saved run has [\d,]+ of 801 calling contexts and 401 of 401", note)
+    kept = [found.keys[key].name for key in found.threads[0].nodes.key]
+    row = kept.index("f399")
+    assert found.threads[0].nodes.parent[row] == 0  # the largest is where it was
+
+
+def test_f46_a_recording_of_more_functions_than_readers_accept_has_one_row_for_the_others(
+    small_limits, monkeypatch
+):
+    monkeypatch.setattr("fastprof.read.smaller._ALL_FUNCTIONS", 10)
+    snapshot = tree(*[Node(py(f"f{i}", i + 1), i + 1, i) for i in range(1000)])
+    found = fprof.parse(packed(snapshot), small_limits)
+    rows = {row.name: row for row in build_report(found).functions}
+    assert rows["(other functions)"].calls + sum(
+        row.calls for name, row in rows.items() if name != "(other functions)"
+    ) == sum(range(1001))
+    assert "f999" in rows
+    assert "f0" not in rows
+    assert found.duration_ns == snapshot.duration_ns
+
+
+def test_f46_places_in_a_recording_made_smaller_are_those_of_the_same_function():
+    snapshot = snapshot_with("f")
+    made = smaller(snapshot, 0.2)
+    assert made.threads[0].nodes != snapshot.threads[0].nodes
+
+    def names(one, nodes):
+        return [one.keys[one.threads[0].nodes.key[node]].name for node in nodes]
+
+    (before,), (after,) = snapshot.outliers.kept, made.outliers.kept
+    assert names(made, [r.node for r in after.rows]) == names(
+        snapshot, [r.node for r in before.rows]
+    )
+    for table in ("activity", "host", "lines"):
+        old, new = getattr(snapshot.gpu, table), getattr(made.gpu, table)
+        assert names(made, [r.node for r in new]) == names(snapshot, [r.node for r in old])
+    old, new = (one.gpu.devices[0].whole.idle for one in (snapshot, made))
+    assert [made.keys[key] for key, _ in new] == [snapshot.keys[key] for key, _ in old]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("functions", [1000, 1_000_000])
+def test_f46_two_threads_with_all_contexts_that_are_recorded_are_saved_and_read(functions):
+    n = RecorderOptions().max_nodes // (2 if functions > 1000 else 1)
+    keys = [Key("root", "", 0, "(root)", "(root)")]
+    keys += [py(f"function_{i}", i + 1, f"/home/user/gen_{i // 1000}.py") for i in range(functions)]
+    threads = tuple(
+        ThreadTree(i + 1, f"t{i}", False, NodeTable(
+            (-1, *[j // 2 for j in range(n - 1)]),
+            (0, *[1 + (j + i * n) % functions for j in range(n - 1)]),
+            (0, *range(1, n)), (0,) * n, (0, *range(n, 2 * n - 1)),
+        ))
+        for i in range(2)
+    )  # fmt: skip
+    snapshot = Snapshot({}, 10**12, tuple(keys), threads)
+    found = fprof.parse(packed(snapshot), Limits())
+    assert [sum(t.nodes.self_ns) for t in found.threads] == [sum(t.nodes.self_ns) for t in threads]
+    assert [sum(t.nodes.calls) for t in found.threads] == [sum(t.nodes.calls) for t in threads]
 
 
 def test_f46_brackets_and_quotes_inside_names_are_no_structure():

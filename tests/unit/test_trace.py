@@ -384,6 +384,7 @@ def test_a_trace_too_large_for_the_readers_limits_does_not_make_the_run_unreadab
     limits: Limits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fprof, "_LIMITS", limits)
+    monkeypatch.setattr(fprof, "_SURELY_READ", 0)
     for n in (100, 2000):
         events = EventTable((2,) * n, (0,) * n, tuple(range(n)), (1,) * n)
         made = snapshot(events=events, windows=(TraceWindow(0, 2 * n, 0, WALL),))

@@ -14,16 +14,18 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
 from fastprof.names import without_surrogates
 from fastprof.read.limits import Limits
+from fastprof.read.smaller import smaller
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.writers import EXACT, compact_json, plain_values, require_tree
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.trace import TraceSnapshot
 
 #: The first bytes of a gzip file.
@@ -45,26 +47,44 @@ def write(report: Report, stream: BinaryIO) -> None:
 def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     """Write a snapshot; the same snapshot always gives the same bytes.
 
-    A trace with which a reader would refuse the file is left out, and a note says so.
+    A trace with which a reader would refuse the file is left out, and so are contexts and functions
+    with little time; a note says so.
     """
-    text = _text(snapshot)
-    if snapshot.trace is not None and not _is_readable(text):
-        smaller = _text(_without_trace(snapshot, snapshot.trace))
-        text = smaller if _is_readable(smaller) else text
     # Level 6 takes twice as long and saves 3 %.
     with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
-        packed.write(text)
+        packed.write(_readable_text(snapshot))
 
 
-def _is_readable(text: bytes) -> bool:
+def _readable_text(snapshot: Snapshot) -> bytes:
+    """Return a text that a reader accepts."""
+    text = _text(snapshot)
+    used = _used(text)
+    if used > 1 and snapshot.trace is not None:
+        snapshot = _without_trace(snapshot, snapshot.trace)
+        text = _text(snapshot)
+        used = _used(text)
+    part = 1.0
+    while used > 1:
+        # The part that is no function stays, so one try may not suffice.
+        part *= 0.9 / min(used, 10.0)
+        if part < _LEAST_PART and snapshot.gpu is not None:
+            snapshot = replace(snapshot, gpu=GpuSnapshot("off", _NO_GPU))
+        text = _text(smaller(snapshot, part))
+        used = _used(text)
+    return text
+
+
+def _used(text: bytes) -> float:
+    """Return the largest part of a reader's limits that a text of ours needs; 1: all of it."""
     # Digits and commas take less than half as much when packed, so `max_bytes` is no concern.
-    if len(text) > _LIMITS.max_unpacked_bytes:
-        return False
-    try:
-        _check_shape(text, _LIMITS)
-    except LoadError:
-        return False
-    return True
+    if len(text) <= _SURELY_READ:
+        return 0.0
+    shape = _shape(text)
+    return max(
+        len(text) / _LIMITS.max_unpacked_bytes,
+        shape.values / _LIMITS.max_entries,
+        shape.memory / _LIMITS.max_memory,
+    )
 
 
 def _without_trace(snapshot: Snapshot, trace: TraceSnapshot) -> Snapshot:
@@ -159,41 +179,60 @@ def _unpack(data: bytes, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The number of values in a JSON text, and the bytes of memory that they need."""
+
+    values: int
+    memory: int
+    brackets: bytes
+
+
 def _check_shape(text: bytes, limits: Limits) -> None:
     """Refuse JSON that would need too much memory, from its punctuation alone."""
-    # Without escapes every quote begins or ends a string.
-    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    strings = bare.count(b'"') // 2
-    _check_memory(len(text) + _STRING * strings, limits)
-    structure = bytearray()
-    after = 0
-    for match in re.finditer(rb'"[^"]*"', bare):
-        if match.end() - match.start() - 2 > limits.max_name:
-            raise LoadError(f"a name is longer than max_name={limits.max_name}")
-        structure += bare[after : match.start()]
-        after = match.end()
-    structure += bare[after:]
-    lists, objects = structure.count(b"["), structure.count(b"{")
-    values = structure.count(b",") + lists + objects + 1
-    if values > limits.max_entries:
+    if _STRING * (text.count(b'"') // 2) > limits.max_memory:
+        raise LoadError(_TOO_LARGE.format(limits.max_memory))
+    shape = _shape(text, limits.max_name)
+    if shape.values > limits.max_entries:
         raise LoadError(f"holds more values than max_entries={limits.max_entries}")
-    _check_memory(
-        len(text) + _STRING * strings + _LIST * lists + _OBJECT * objects + _VALUE * values, limits
-    )
+    if shape.memory > limits.max_memory:
+        raise LoadError(_TOO_LARGE.format(limits.max_memory))
     depth = 0
-    for byte in structure.translate(None, _NOT_BRACKETS):
+    for byte in shape.brackets:
         depth += 1 if byte in b"[{" else -1
         if depth > limits.max_depth:
             raise LoadError(f"nested deeper than max_depth={limits.max_depth}")
 
 
-def _check_memory(estimate: int, limits: Limits) -> None:
-    if estimate > limits.max_memory:
-        raise LoadError(f"needs more than max_memory={limits.max_memory} bytes")
+def _shape(text: bytes, max_name: int = _LIMITS.max_name) -> _Shape:
+    """Return the shape of a text.
 
+    Raises:
+        LoadError: it has a longer name, or a string without an end.
+    """
+    # Without escapes every quote begins or ends a string.
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    strings = bare.count(b'"') // 2
+    structure = re.sub(rb'"[^"]{0,%d}"' % max_name, b"", bare)
+    if b'"' in structure:
+        raise LoadError(f"a name is longer than max_name={max_name}")
+    lists, objects = structure.count(b"["), structure.count(b"{")
+    values = structure.count(b",") + lists + objects + 1
+    memory = len(text) + _STRING * strings + _LIST * lists + _OBJECT * objects + _VALUE * values
+    return _Shape(values, memory, structure.translate(None, _NOT_BRACKETS))
+
+
+_TOO_LARGE = "needs more than max_memory={} bytes"
 
 #: Bytes per object of CPython on 64 bits, rounded up; a value is an integer and its slot.
 _STRING, _LIST, _OBJECT, _VALUE = 72, 64, 240, 44
+
+#: A text of ours that is no longer obeys all limits, whatever it holds.
+_SURELY_READ = 4 << 20
+
+#: With a smaller part of the functions it is not they that need the room.
+_LEAST_PART = 1e-3
+_NO_GPU = "fastprof reads no file as large as the saved run with the GPU's data."
 
 _NOT_BRACKETS = bytes(i for i in range(256) if i not in b"[]{}")
 

@@ -25,7 +25,7 @@ The input is untrusted: :func:`read` returns a value that obeys all of these rul
 
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -106,6 +106,20 @@ class _Part:
         Raises:
             WrongError: fields contradict each other, or ``known``.
         """
+
+    def renumbered(self, numbers: Mapping[str, Sequence[int]]) -> Any:
+        """Return the part with other indices of some tables.
+
+        Args:
+            numbers: a table's name -> the new number of each of its rows.
+        """
+        changed = {}
+        for f in layout(type(self)):
+            value = getattr(self, f.name)
+            new = f.kind.renumbered(value, numbers)
+            if new is not value:
+                changed[f.name] = new
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]
 
 
 class Record(_Part):
@@ -194,12 +208,17 @@ def _layout(of: type[Any]) -> tuple[_Saved, ...]:
     return tuple(out)
 
 
-class _Record(Kind):
+class _OfPart(Kind):
     plain = False
 
     def __init__(self, of: type[Any]) -> None:
         self._of = of
 
+    def renumbered(self, value: Any, numbers: Mapping[str, Sequence[int]]) -> Any:
+        return value.renumbered(numbers)
+
+
+class _Record(_OfPart):
     def read(self, value: object, known: Known) -> Any:
         found = an_object(value)
         values: dict[str, Any] = {}
@@ -218,11 +237,9 @@ class _Record(Kind):
         return value.to_dict()
 
 
-class _Row(Kind):
-    plain = False
-
+class _Row(_OfPart):
     def __init__(self, of: type[Any]) -> None:
-        self._of = of
+        super().__init__(of)
         self._fields = layout(of)
         self._get = attrgetter(*(f.name for f in self._fields))
         self._reads = [f.kind.read for f in self._fields]

@@ -98,6 +98,10 @@ class Kind:
         """Return the written form of each value in a list."""
         return list(values) if self.plain else [self.write(value) for value in values]
 
+    def renumbered(self, value: Any, numbers: Mapping[str, Sequence[int]]) -> Any:
+        """Return the value with other indices of some tables: by a table's name, old -> new."""
+        return value
+
 
 class Integer(Kind):
     """An integer from ``low`` to ``high``."""
@@ -130,6 +134,9 @@ class Index(Integer):
 
     def range(self, known: Known) -> tuple[int, int]:
         return self._low, known.sizes.get(self._of, 0) - 1
+
+    def renumbered(self, value: int, numbers: Mapping[str, Sequence[int]]) -> int:
+        return numbers[self._of][value] if value >= 0 and self._of in numbers else value
 
 
 class Number(Kind):
@@ -227,6 +234,9 @@ class Optional(Kind):
     def write(self, value: Any) -> Any:
         return None if value is None else self._kind.write(value)
 
+    def renumbered(self, value: Any, numbers: Mapping[str, Sequence[int]]) -> Any:
+        return None if value is None else self._kind.renumbered(value, numbers)
+
 
 class AtMost:
     """A list has at most as many items as ``rows``; errors call them ``called``."""
@@ -266,6 +276,11 @@ class List(Kind):
     def write(self, value: Iterable[Any]) -> list[Any]:
         return self.kind.write_all(value)
 
+    def renumbered(
+        self, value: Iterable[Any], numbers: Mapping[str, Sequence[int]]
+    ) -> tuple[Any, ...]:
+        return tuple([self.kind.renumbered(item, numbers) for item in value])
+
 
 class Tuple(Kind):
     plain = False
@@ -281,6 +296,12 @@ class Tuple(Kind):
 
     def write(self, value: Sequence[Any]) -> list[Any]:
         return [kind.write(item) for kind, item in zip(self._kinds, value, strict=True)]
+
+    def renumbered(
+        self, value: Sequence[Any], numbers: Mapping[str, Sequence[int]]
+    ) -> tuple[Any, ...]:
+        items = zip(self._kinds, value, strict=True)
+        return tuple([kind.renumbered(item, numbers) for kind, item in items])
 
 
 class Object(Kind):
