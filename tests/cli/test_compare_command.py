@@ -9,7 +9,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.cli import main
-from fastprof.cli.compare_command import MET
+from fastprof.cli.compare_command import MET, UNDECIDED
 from unit.comparisons import function, normal, run
 
 N = 200
@@ -112,12 +112,16 @@ def test_the_exit_status_says_whether_a_condition_is_met(
     assert main(["compare", saved["a"], saved[after], *options]) == code
 
 
-def test_what_cannot_be_decided_passes_unless_it_shall_not(tmp_path: Path) -> None:
+def test_what_cannot_be_decided_has_its_own_status(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.fprof", "b.fprof")]
     for path, ms in zip(paths, (10.0, 20.0)):
         run([ms] * 9).save(path)
-    assert main(["compare", *paths, "--fail-if", "step>+3%"]) == 0
+    assert main(["compare", *paths, "--fail-if", "step>+3%"]) == UNDECIDED == 3
+    assert main(["compare", *paths, "--fail-if", "step>+3%", "--undecided", "pass"]) == 0
     assert main(["compare", *paths, "--fail-if", "step>+3%", "--undecided", "fail"]) == MET
+    # A condition that is met decides; one that is not beyond its limit is decided.
+    assert main(["compare", *paths, "--fail-if", "step>+3%", "--fail-if", "step>15ms"]) == MET
+    assert main(["compare", *paths, "--fail-if", "step>+300%"]) == 0
 
 
 def test_several_runs_per_side(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,6 +288,42 @@ def test_what_the_steps_cannot_decide_is_undecided():
     assert decide("step>+300%", run([10.0] * 9), run([20.0] * 9)).met is False
 
 
+BUSY = {"switches": tuple([2] * N)}
+
+
+def on_busy_machine(wall_ms, cpu_ms, seed):
+    cpu = tuple(round(ms * MS) for ms in normal(cpu_ms, N, seed + 10))
+    return run(normal(wall_ms, N, seed), series={**BUSY, "cpu_ns": cpu})
+
+
+def test_cpu_time_decides_on_a_busy_machine():
+    """+106 % of a step, whose wall time says nothing because other programs ran."""
+    before, after = on_busy_machine(10.0, 7.0, 1), on_busy_machine(20.6, 17.0, 2)
+    found = decide("step>+3%", before, after)
+    assert found.met is True
+    assert "not tested: the machine was busy" in found.text
+    assert "; but its CPU time alone changed by +" in found.text
+    assert decide("step>+3ms", before, after).met is True
+    assert decide("step<-3%", after, before).met is True
+    # What CPU time cannot decide: a limit beyond its change, and waits.
+    assert decide("step>+103%", before, after).met is None
+    assert decide("step>+3%", before, on_busy_machine(20.6, 7.0, 2)).met is None
+    # Other programs may slow a program down while it has the CPU.
+    assert decide("step>+3%", before, on_busy_machine(10.6, 7.6, 2)).met is None
+
+
+def test_a_change_that_is_hardly_chance_is_undecided():
+    """An estimate beyond the limit whose interval has 0 in it."""
+    before, after = run(normal(10.0, 64, 1, 0.5)), run(normal(11.7, 64, 5, 0.5))
+    step = compare_runs(open_sides([before, after]), level=0.95, noise=0.02).pairs[0].step
+    assert step.low_ms < 0 < step.change - 0.03
+    assert 0.05 < step.p < 0.2
+    found = decide("step>+3%", before, after)
+    assert found.met is None
+    assert "no significant change" in found.text
+    assert decide("step>+50%", before, after).met is False
+
+
 def test_conditions_use_the_rule_for_few_steps():
     sides = run(normal(20.0, 40, 1, 0.3)), run(normal(2.0, 40, 2, 0.3))
     assert decide("step>+3%", *sides[::-1]).met is True

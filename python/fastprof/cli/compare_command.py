@@ -18,6 +18,8 @@ from fastprof.tables.layout import width_of
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1
+#: Exit status: no condition is met, but one that seems to be cannot be decided.
+UNDECIDED = 3
 
 _EPILOG = """\
 conditions of --fail-if:
@@ -29,7 +31,8 @@ conditions of --fail-if:
 A condition without a sign checks the run after alone.  Put names with blanks or brackets in
 quotes.
 
-exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
+exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file, 3 a figure is beyond its
+limit, but the runs cannot decide whether that is chance
 """
 
 
@@ -56,8 +59,7 @@ def run_compare(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--undecided",
         choices=("pass", "fail"),
-        default="pass",
-        help="result of a condition that the runs cannot decide (default: %(default)s)",
+        help="result of a condition that the runs cannot decide (default: exit status 3)",
     )
     parser.add_argument("--full", action="store_true", help="all tables and notes")
     add_format(parser, WRITERS)
@@ -90,8 +92,10 @@ def run_compare(argv: Sequence[str]) -> int:
         text = WRITERS[name](comparison)
     write_text(text, options.output)
     _tell(outcomes)
-    undecided = options.undecided == "fail"
-    return MET if any(undecided if o.met is None else o.met for o in outcomes) else 0
+    if any(item.met for item in outcomes):
+        return MET
+    open_ones = any(item.met is None for item in outcomes)
+    return {"pass": 0, "fail": MET}.get(options.undecided, UNDECIDED) if open_ones else 0
 
 
 def run_check(argv: Sequence[str]) -> int:

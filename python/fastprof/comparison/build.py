@@ -210,15 +210,25 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
         x, y = ([s for s in side if s is not None] for side in (a, b))
         effect = effect_of_sides(
             shown, kind, x, y, level=level, noise=noise,
-            lost_ms=0.0 if kind == "cpu" else max(run.lost_ms for run in (*before, *after)),
+            lost_ms=_lost_ms(kind, x, (*before, *after)),
             recording=recording(before, after, aliases), rows=len(names),
         )  # fmt: skip
         if single:
-            effect = _doubted(effect, before[0], after[0])
+            effect = _doubted(effect, kind, before[0], after[0])
         elif ranks and effect.p is not None:
             effect = withdrawn(effect, RANKS)
         effects.append(effect)
     return decide(effects, level=level)
+
+
+def _lost_ms(kind: str, before: Sequence[Series], runs: Sequence[Run]) -> float:
+    """Return the time per step of a row that other programs may have added to it."""
+    if kind != "cpu":
+        return max(run.lost_ms for run in runs)
+    busiest = max((run.interrupted or 0.0 for run in runs if run.busy), default=0.0)
+    # By sharing caches and cores: the larger, the longer they ran.
+    values = before[0].values
+    return busiest * sum(values) / len(values) if values else 0.0
 
 
 def _one_sided(
@@ -252,14 +262,17 @@ def _find(series: Mapping[str, Series], names: Iterable[str]) -> Series | None:
     return next((series[name] for name in names if name in series), None)
 
 
-def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
-    """Withdraw a verdict that single runs cannot decide: a busy machine, or unsettled steps."""
+def _doubted(effect: Effect, kind: str, before: Run, after: Run) -> Effect:
+    """Withdraw a verdict that single runs cannot decide: a busy machine, or unsettled steps.
+
+    CPU time has no waits for a CPU in it: :func:`_lost_ms` allows for the rest.
+    """
     sides = ((before, "before"), (after, "after"))
     unsettled = next((side for run, side in sides if run.left_out is None), "")
     busy = [(run, side) for run, side in sides if run.busy]
     if unsettled:  # also the reason why there are too few settled steps
         reason = f"the step times of the run {unsettled} do not become steady"
-    elif busy and effect.p is not None:
+    elif busy and effect.p is not None and kind != "cpu":
         run, side = busy[-1]
         reason = (
             "the machine was busy: other programs took about "

@@ -2,8 +2,8 @@
 
 A change (``step>+3%``) is met if it is beyond the limit **and**, of a figure with statistics, more
 than chance; the figures without any decide themselves, and the result says so.  If the steps cannot
-decide, the condition is undecided, and not met.  A condition without a sign (``gpu_util<80%``) is
-about the side after alone.
+decide, the step's CPU time may; else the condition is undecided.  A condition without a sign
+(``gpu_util<80%``) is about the side after alone.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,14 @@ from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import decide, effect_of_sides, welch
 from fastprof.errors import ConditionError
-from fastprof.report.figures import change, chosen_percent, p_text, signed
+from fastprof.report.figures import change, chosen_percent, duration, p_text, signed
 from fastprof.report.phase_names import ALIASES
 
 #: A section whose entries per step differ by at most this from one has one in each.
 _ONCE = 0.05
+
+#: A change beyond the limit that chance alone would show less often than this is not excluded.
+_UNLIKELY = 0.2
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -50,7 +53,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A figure before and after; ``real`` is None if it cannot be tested at all."""
+    """A figure before and after; ``real`` is None if it cannot be tested at all.
+
+    ``cpu`` is the row that decides instead if this one cannot.
+    """
 
     before: float
     after: float
@@ -58,6 +64,7 @@ class _Moved:
     real: bool | None
     decided: bool
     why: str
+    cpu: Effect | None = None
 
 
 def outcome(
@@ -91,7 +98,8 @@ def outcome(
     if not beyond:
         return Outcome(condition.text, False, text)
     if not moved.decided:
-        return Outcome(condition.text, None, text)
+        said = _said_by_cpu(condition, moved, limit)
+        return Outcome(condition.text, True if said else None, text + said)
     return Outcome(condition.text, moved.real is not False, text)
 
 
@@ -129,13 +137,31 @@ def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float,
     return step, sign + show(abs(step), moved.kind)
 
 
+def _said_by_cpu(condition: Condition, moved: _Moved, limit: Literal) -> str:
+    """Return how the step's CPU time alone moved beyond the limit; empty: it did not surely."""
+    cpu = moved.cpu
+    if cpu is None or not cpu.significant:
+        return ""
+    nearest = cpu.low_ms if (cpu.difference_ms or 0.0) > 0 else cpu.high_ms
+    if nearest is None:
+        return ""
+    step = nearest / moved.before if limit.kind == RELATIVE else nearest
+    if not COMPARE[condition.operator](step, limit.value):
+        return ""
+    return (
+        f"; but its CPU time alone changed by {signed(nearest)} ms or more: "
+        f"{duration(cpu.before_ms)} -> {duration(cpu.after_ms)}, p {p_text(cpu.p_adjusted or 0.0)}"
+    )
+
+
 def _moved(
     name: Name, before: Sequence[Run], after: Sequence[Run], pair: Pair, *,
     level: float, noise: float,
 ) -> _Moved:  # fmt: skip
     effect = _effect(name, pair)
     if effect is not None:
-        return _of_effect(effect)
+        moved = _of_effect(effect)
+        return replace(moved, cpu=_cpu(pair)) if effect is pair.step else moved
     if name.name == "throughput" and name.function in ("", "mean") and pair.step is not None:
         return _throughput(pair, pair.step, before, after, level=level, noise=noise)
     margin, by_steps = 0.0, False
@@ -169,12 +195,16 @@ def _effect(name: Name, pair: Pair) -> Effect | None:
     if name.name == "step" and name.function != "section":
         return pair.step
     if name.name == "cpu" and name.function == "":
-        return next((e for e in pair.effects if e.kind == "cpu"), None)
+        return _cpu(pair)
     if name.function == "mean":  # over single entries, not over steps
         return None
     names = (name.name, ALIASES.get(name.name, name.name))
     sections = {e.name: e for e in pair.effects if e.kind == "section"}
     return next((sections[n] for n in names if n in sections), None)
+
+
+def _cpu(pair: Pair) -> Effect | None:
+    return next((e for e in pair.effects if e.kind == "cpu"), None)
 
 
 def _throughput(
@@ -191,7 +221,7 @@ def _throughput(
         more = values[1] * (step.after_ms or 0.0) / (values[0] * (step.before_ms or 1.0))
     if abs(more - 1.0) < 1e-6:  # a step has as many samples as before
         moved = _of_effect(step)
-        return _Moved(*values, NUMBER, moved.real, True, f"step: {moved.why}")
+        return _Moved(*values, NUMBER, moved.real, moved.decided, f"step: {moved.why}")
     alike = _step_of_as_many(pair, before, after, more, level=level, noise=noise)
     moved = _of_effect(alike)
     why = f"the samples of a step change by the factor {more:.3g}; time for as many: {moved.why}"
@@ -222,7 +252,12 @@ def _of_effect(effect: Effect) -> _Moved:
     if effect.p_adjusted is None:
         return _Moved(before, after, TIME, None, False, f"not tested: {effect.reason}")
     why = f"{effect.verdict} (p {p_text(effect.p_adjusted)})"
-    return _Moved(before, after, TIME, effect.significant, True, why)
+    # An interval without 0 leaves the allowance, which counts as no change.
+    around_0 = (effect.low_ms or 0.0) <= 0 <= (effect.high_ms or 0.0)
+    decided = effect.significant or not around_0 or (effect.p or 0.0) > _UNLIKELY
+    if not decided and effect.reason:
+        why += f": {effect.reason}"
+    return _Moved(before, after, TIME, effect.significant, decided, why)
 
 
 def _one_per_step(run: Run, name: Name, keys: Sequence[str]) -> bool:
