@@ -18,7 +18,7 @@ from fastprof.errors import StateError
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.hooks import Hooks
 from fastprof.integrations._torch.importing import TorchImport
-from fastprof.integrations._torch.models import has_optimizers
+from fastprof.integrations._torch.models import has_compiled, has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
 from fastprof.report import Report
@@ -95,7 +95,9 @@ class TorchLoop:
     def _install(self) -> None:
         try:
             torch: Any = sys.modules["torch"]
-            phases = Phases(self._run, self._steps, torch.is_grad_enabled, has_optimizers)
+            phases = Phases(
+                self._run, self._steps, torch.is_grad_enabled, has_optimizers, has_compiled
+            )
             rows = ModuleRows(self._patterns, phases.here, compiling_test(torch))
             loaders = Loaders(self._run, phases, self._fail)
             self._phases = phases

@@ -143,6 +143,14 @@ def _unmarked(report: Report) -> str:
             "each step; `fastprof run` and torch_loop.attach() see those of torch's and keras' "
             "optimizers by themselves."
         )
+    ended_by = str(report.meta.get("steps_ended_by"))
+    if ended_by == "batches":
+        return "No optimizer stepped: a step is a batch of the loader, and the work on it."
+    if ended_by.startswith("batches"):
+        return (
+            "A step is a batch of the loader, and the work on it: torch.compile hides forward, "
+            "backward and the optimizer from fastprof."
+        )
     if steps.measured and {row.name for row in steps.rows} <= {UNACCOUNTED, OWN_COST}:
         return (
             "No section ran in these steps. To give a part of the step a row here, run it in `with "

@@ -239,9 +239,9 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> float |
     measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
-    if w.between[0]:
+    if w.between is not None:
         return _mean_ms(w.between)
-    # Too few measured steps, or a file from before these were recorded: as if it had all steps.
+    # A file from before these were recorded: as if the loader had all steps.
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in DATA)
     if loading >= steps.sum_ns:  # nothing but loading, or an invented file
         return None

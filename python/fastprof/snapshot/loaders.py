@@ -43,8 +43,8 @@ class WorkerStats(Record):
     The pairs are (count, sum_ns): ``starts`` of iterating that started workers (or none),
     ``resumes`` with kept workers, ``firsts`` first batches of a pass, ``shutdowns``,
     ``caught_up``, and ``between``: the work of measured steps from a batch to the next request to
-    this loader in the same pass, without any loading.  ``died`` workers ended too early.
-    ``profiled`` of ``processes`` started worker processes had their functions recorded.
+    this loader in the same pass, without any loading (None: an older file).  ``died`` workers ended
+    too early.  ``profiled`` of ``processes`` started worker processes had their functions recorded.
     """
 
     workers: Annotated[int, Integer(0, MAX_WORKERS)]
@@ -65,7 +65,7 @@ class WorkerStats(Record):
     firsts: tuple[Count, Count] = (0, 0)
     shutdowns: tuple[Count, Count] = (0, 0)
     caught_up: tuple[Count, Count] = (0, 0)
-    between: tuple[Count, Count] = (0, 0)
+    between: tuple[Count, Count] | None = None
     died: Count = 0
     processes: Count = 0
     profiled: Count = 0

@@ -267,8 +267,10 @@ class Loaders:
         """Return the purpose of a batch fetched now, and whether it is certain.
 
         Without gradients the program does not train.  It often sets the mode only after the
-        fetch.
+        fetch.  A program that only infers has one loop, which counts like that of a training.
         """
+        if self._phases.infers:
+            return "train", False
         if not self._phases.is_graded():
             return "val", True
         return "val" if self._phases.models.are_evaluated() else "train", False

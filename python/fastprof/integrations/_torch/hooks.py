@@ -264,7 +264,7 @@ class Hooks(Guarded):
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ):
             self._undo.append(handle.remove)
-        made = self._phases.models.optimizer_made
+        made = self._phases.optimizer_made
         self._replace(
             "optimizer",
             optimizers.Optimizer,

@@ -86,6 +86,15 @@ def has_optimizers() -> bool:
     return False
 
 
+def has_compiled() -> bool:
+    """Return whether ``torch.compile`` has compiled a function of the program."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    try:
+        return counters is not None and counters["frames"]["ok"] > 0
+    except Exception:  # another form in another torch
+        return False
+
+
 def _refused(groups: Any) -> str:
     for group in groups:
         if group.get("differentiable"):

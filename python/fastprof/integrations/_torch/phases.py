@@ -6,13 +6,13 @@ it.  A loss computed by functions follows the last call, so ``forward`` stays op
 return of a module if, the last time that this module returned, backward was the next event.
 """
 
-import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import thread_time_ns
 from typing import Any
 
 from fastprof.capture.sections import profile_section
+from fastprof.integrations._torch.leaders import Leaders
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
 from fastprof.session.own_time import OwnTime, clock
@@ -28,6 +28,8 @@ EVAL = profile_section("eval")
 _REMEMBERED = 1000
 #: Batches to wait for an optimizer of torch that was made and has not stepped.
 _PATIENCE = 64
+#: Batches without backward, after which compiled code is assumed to train with them.
+_HIDDEN = 8
 #: Steps of optimizers after which those that are older than the hooks count as known.  Some step
 #: seldom: that of a GAN's generator after several steps of the critic's.
 _FIRST_STEPS = 64
@@ -42,6 +44,7 @@ class Phases:
         steps: end a step after the optimizer's.
         graded: returns whether autograd records (``torch.is_grad_enabled``).
         optimizers: returns whether the program has made an optimizer of torch.
+        compiled: returns whether torch has compiled functions.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Phases:
         steps: bool,
         graded: Callable[[], bool],
         optimizers: Callable[[], bool] = lambda: True,
+        compiled: Callable[[], bool] = lambda: False,
     ) -> None:
         #: The run.
         self.run = run
@@ -60,6 +64,7 @@ class Phases:
         #: Returns whether gradients are on.
         self.is_graded = graded
         self._has_optimizers = optimizers
+        self._is_compiled = compiled
         self._thread = get_ident()
         self.models = Models(knows_optimizers=not optimizers())
         #: Called when the last fetched batch turns out to be for training, or evaluation.
@@ -92,13 +97,17 @@ class Phases:
         self._eval_opened = False
         # Autograd ran in it.
         self._eval_graded = False
-        self._leader: weakref.ref[Any] | None = None
-        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._leaders = Leaders()
         # For ends of steps if no optimizer of torch steps.
         self._optimized = False
         self._unstepped = 0
         self._backward_since = False
         self._fetched = False
+        # For a program that trains nothing, or only in compiled code: autograd has run; number of
+        # batches since; number of calls of modules up to the last fetch.
+        self._has_trained = False
+        self._untrained = 0
+        self._calls_before = 0
         # Number of backwards since an evaluation without a loader.
         self._trained_since: int | None = None
         self._in_setup = True
@@ -234,7 +243,8 @@ class Phases:
             self.models.backward()
         else:
             self.models.called_already = False
-        self._backward_since = True
+        self._backward_since = self._has_trained = True
+        self._untrained = 0
         self._was_outside = False
         if self._trained_since is not None:
             self._trained_since += 1
@@ -288,6 +298,11 @@ class Phases:
             BACKWARD.__exit__(*(exc_info or (None, None, None)))
 
     # -- optimizer
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        """Handle a new optimizer."""
+        self.models.optimizer_made(optimizer)
+        self._leaders.made(optimizer)
 
     def steps_already(self, who: object) -> bool:
         """Return whether a step of ``who`` has begun and not ended, or raised."""
@@ -350,7 +365,7 @@ class Phases:
                 self.models.optimizer_stepped(stepped)
                 if not self._steps_to_look:
                     self._look_for_untrained()
-            if self._ends_step(stepped):
+            if self._leaders.ends_step(stepped):
                 self._step()
 
     @staticmethod
@@ -358,21 +373,6 @@ class Phases:
         if OPTIMIZER.enter_phase():
             # A step that raises ends when another phase begins.
             OPTIMIZER.leave_later()
-
-    def _ends_step(self, optimizer: Any) -> bool:
-        """Return whether its step is a step boundary: with several optimizers, one per round.
-
-        The first optimizer makes the boundary; another one takes its place by
-        stepping twice while the first one does not.
-        """
-        leader = None if self._leader is None else self._leader()
-        if leader is None or optimizer in self._others:
-            self._leader = weakref.ref(optimizer)
-        elif optimizer is not leader:
-            self._others.add(optimizer)
-            return False
-        self._others.clear()
-        return True
 
     def _step(self) -> None:
         # A program that ends steps itself defines the steps.
@@ -409,11 +409,12 @@ class Phases:
             self._came_next(backward=False)
         self.in_call = False
         self._optimizers.clear()
-        if validates:
+        if validates and not self.infers:
             self.begin_evaluation()
             return
         if self.evaluating:
             self.end_evaluation()
+        self._end_unmarked_batch()
         self._fetched = True
         self._outside_after_step = self._was_ahead = False
         if self._backward_since:
@@ -423,6 +424,26 @@ class Phases:
         self._was_outside = self._outside
         if self._in_setup or self._outside:
             self._enter_steps()
+
+    @property
+    def infers(self) -> bool:
+        """Whether the program has trained nothing so far, and has no optimizer for it."""
+        return self._steps and not self._has_trained and not self._has_optimizers()
+
+    def _end_unmarked_batch(self) -> None:
+        """End a step with the last batch if nothing but its fetch shows it."""
+        used, self._calls_before = self.calls > self._calls_before, self.calls
+        if self._optimized or not self._fetched or self._outside:
+            return
+        self._untrained += 1
+        if used and self.infers:
+            self.run.facts["steps_ended_by"] = "batches"
+        elif self._steps and self._untrained > _HIDDEN and self._is_compiled():
+            self.run.facts["steps_ended_by"] = "batches, compiled"
+        else:
+            return
+        FORWARD.leave_now()
+        self._step()
 
     def model_evals(self, module: Any) -> None:
         """Handle a call of ``module.eval()``."""
@@ -478,6 +499,7 @@ class Phases:
             return
         self.end_evaluation()
         FORWARD.leave_now()
+        self._end_unmarked_batch()
         if not self._outside:
             self._enter_outside()
 

@@ -1,0 +1,60 @@
+"""Whole programs under ``fastprof run``: what their steps are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import run_child
+from programs.whole import PROGRAMS
+
+pytest.importorskip("torch")
+
+RUN = """
+import sys
+from fastprof.cli import main
+status = main(["run", "-o", "out", "program.py"])
+import fastprof
+report = fastprof.load("out/train_profile.fprof")
+print("STEPS", report.steps.count, "|", report.meta.get("steps_ended_by"))
+print("ROWS", *(row.name for row in report.steps.rows))
+print("PHASES", *(row.name for row in report.phases))
+for note in report.notes:
+    print("NOTE", note)
+"""
+
+
+def recorded(name: str, folder: Path) -> dict[str, Any]:
+    (folder / "program.py").write_text(PROGRAMS[name])
+    said = run_child(f"import os; os.chdir({str(folder)!r})\n{RUN}", timeout=300).stdout
+    lines = [line.partition(" ")[::2] for line in said.splitlines()]
+    found: dict[str, Any] = {word: rest for word, rest in lines if word.isupper()}
+    found["screen"] = said
+    return found
+
+
+def test_the_batches_of_an_inference_are_its_steps(tmp_path: Path) -> None:
+    found = recorded("inference", tmp_path)
+    assert found["STEPS"] == "40 | batches"
+    assert {"data", "forward", "(unaccounted)"} <= set(found["ROWS"].split())
+    assert "validation" not in found["PHASES"]
+    assert "No optimizer stepped: a step is a batch of the loader" in found["screen"]
+
+
+@pytest.mark.slow
+def test_batches_are_the_steps_of_a_loop_that_is_compiled_whole(tmp_path: Path) -> None:
+    found = recorded("compiled", tmp_path)
+    steps, ended_by = found["STEPS"].split(" | ")
+    assert (20 <= int(steps) <= 40, ended_by) == (True, "batches, compiled")
+    assert "torch.compile hides forward" in found["screen"]
+
+
+def test_steps_of_an_inner_loop_are_not_those_of_the_run(tmp_path: Path) -> None:
+    assert recorded("maml", tmp_path)["STEPS"] == "25 | optimizers"
+
+
+def test_batches_that_were_read_before_the_training_need_no_workers(tmp_path: Path) -> None:
+    found = recorded("list", tmp_path)
+    assert found["STEPS"] == "80 | optimizers"
+    assert "could load them meanwhile" not in found["screen"]

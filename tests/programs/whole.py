@@ -1,0 +1,72 @@
+"""Loops whose steps no optimizer shows, or more than one; each prints what is true."""
+
+PROGRAMS = {
+    "inference": '''
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(4, 2).eval()
+with torch.no_grad():
+    for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
+        net(x)
+        time.sleep(0.002)
+''',
+    "compiled": '''
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+weight, bias = net.parameters()
+
+@torch.compile(backend="aot_eager")
+def step(x):
+    loss = lambda w, b: (x @ w.T + b).square().mean()
+    w, b = torch.func.grad(loss, argnums=(0, 1))(weight, bias)
+    with torch.no_grad():
+        weight.sub_(w, alpha=0.1)
+        bias.sub_(b, alpha=0.1)
+
+for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
+    step(x)
+''',
+    "maml": '''
+import copy, torch
+
+net = torch.nn.Linear(8, 1)
+meta = torch.optim.Adam(net.parameters(), lr=1e-3)
+for _ in range(25):
+    meta.zero_grad()
+    for task in range(2):
+        fast = copy.deepcopy(net)
+        inner = torch.optim.SGD(fast.parameters(), lr=0.01)
+        for _ in range(3 + task):
+            inner.zero_grad()
+            fast(torch.ones(4, 8)).square().mean().backward()
+            inner.step()
+        fast(torch.ones(4, 8)).square().mean().backward()
+        for slow, quick in zip(net.parameters(), fast.parameters()):
+            slow.grad = quick.grad.clone()
+    meta.step()
+''',
+    "list": '''
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 80
+    def __getitem__(self, i):
+        time.sleep(0.003)
+        return torch.ones(4)
+
+batches = list(DataLoader(Slow(), batch_size=2))
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for x in batches:
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+''',
+}
