@@ -1,7 +1,7 @@
 """Loops whose steps no optimizer shows, or more than one; each prints what is true."""
 
 PROGRAMS = {
-    "inference": '''
+    "inference": """
 import time, torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -10,8 +10,8 @@ with torch.no_grad():
     for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
         net(x)
         time.sleep(0.002)
-''',
-    "compiled": '''
+""",
+    "compiled": """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,8 +29,8 @@ def step(x):
 
 for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
     step(x)
-''',
-    "maml": '''
+""",
+    "maml": """
 import copy, torch
 
 net = torch.nn.Linear(8, 1)
@@ -48,8 +48,8 @@ for _ in range(25):
         for slow, quick in zip(net.parameters(), fast.parameters()):
             slow.grad = quick.grad.clone()
     meta.step()
-''',
-    "list": '''
+""",
+    "list": """
 import time, torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -68,5 +68,5 @@ for _ in range(2):
         net(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-''',
+""",
 }
