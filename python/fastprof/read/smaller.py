@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
+from fastprof.report.figures import plural
 from fastprof.report.flat import subtree_sums
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.gpu import GpuSnapshot
@@ -21,7 +22,7 @@ OTHER_FUNCTIONS = "(other functions)"
 _FILES = {"python": "<other functions>", "c": "~", "type": "~"}
 
 
-#: Up to this many functions stay apart: it is the contexts that need the room.
+#: Up to this many functions keep their rows: the contexts need more room.
 _ALL_FUNCTIONS = 50_000
 
 
@@ -37,8 +38,8 @@ def smaller(snapshot: Snapshot, part: float) -> Snapshot:
     made = _with_contexts(made, int(part * whole[0]))
     left = _sizes(made)
     note = (
-        f"The saved run has {left[0]:,} of {whole[0]:,} calling contexts and {left[1]:,} of "
-        f"{whole[1]:,} functions, those with most time: fastprof reads no larger file. "
+        f"The saved run has the calling contexts with most time, {left[0]:,} of {whole[0]:,}, and "
+        f"{left[1]:,} of {plural(whole[1], 'function')}: fastprof reads no larger file. "
         "The calls and own times of the others are counted without their callers."
     )
     return replace(made, notes=(*snapshot.notes, note))
