@@ -634,5 +634,32 @@ def test_a_worker_whose_hook_is_taken_says_so(tmp_path) -> None:
 
 
 def test_worker_functions_is_a_switch() -> None:
-    with pytest.raises(TypeError, match="worker_functions"):
+    with pytest.raises(ValueError, match="worker_functions"):
         fastprof.Profiler(worker_functions=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_record_single_batches_of_the_first_passes(context: str) -> None:
+    loader = loader_of(Sleepy(48, ms=2), 1, context)
+    with profiler(worker_functions="auto") as prof:
+        for _ in range(2 if context == "spawn" else 5):
+            assert len(list(prof.loader(loader, "main"))) == 24
+    rows, seen = worker_rows(prof), stats(prof)
+    passes = 2 if context == "spawn" else 3
+    assert (seen.profiled, seen.windows) == (passes, True)
+    # The second batch of each pass, and one in at least 20 of those that follow.
+    assert 2 * passes <= rows["decode"].calls <= 2 * passes * 2
+    assert rows["__getitem__"].cum_ms >= rows["decode"].calls * 2
+    # Other batches have the load times.
+    assert sum(load.count for load in seen.loads) >= passes * 22
+    assert all(load.sum_ns >= load.count * 4 * MS for load in seen.loads)
+    notes = prof.report().notes
+    assert any("recorded in single batches" in note for note in notes)
+
+
+def test_a_stream_and_an_error_end_the_window_of_a_worker() -> None:
+    with profiler(worker_functions="auto") as prof:
+        assert len(list(prof.loader(loader_of(Shards(), 2), "main"))) == 6
+        with pytest.raises(ValueError, match="sample 2 is broken"):
+            list(prof.loader(loader_of(Sleepy(fails_at=2)), "broken"))
+    assert prof.snapshot().counters == {}

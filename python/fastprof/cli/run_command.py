@@ -146,6 +146,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         gpu=_GPU[options.gpu or "auto"],
         operators=operators,
         trace=TraceOptions(save_dir=folder) if options.trace else False,
+        worker_functions="auto",
         max_steps=options.steps,
         logger=Progress(sys.stderr) if is_terminal else None,
         log_every=_PROGRESS_EVERY if is_terminal else 50,

@@ -20,7 +20,7 @@ from fastprof.findings.function_groups import (
 )
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, walk
-from fastprof.findings.hot_functions import Hot, hottest
+from fastprof.findings.hot_functions import Hot, at_or_below, hottest
 from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
@@ -47,6 +47,9 @@ _MS = 1e6
 _STARTED = 0.9
 #: The operators of backward that make sparse gradients; only those of embeddings do.
 _SPARSE = frozenset({"aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward"})
+
+#: torch's module that makes batches in a worker.
+_FETCHES = "utils/data/_utils/fetch.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +215,9 @@ class Facts:
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return None
-        of_group = [GROUPS[group](key) for key in self.report.view.keys]
-        nodes = thread.nodes
-        inside = [False] * len(nodes)
-        for i in range(1, len(nodes)):
-            inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
-        return hottest(nodes, self._self_ns, self.report.view.keys, inside)
+        keys = self.report.view.keys
+        chosen = at_or_below(thread.nodes, [GROUPS[group](key) for key in keys])
+        return hottest(thread.nodes, self._self_ns, keys, chosen)
 
     @Lazy
     def recomputed(self) -> tuple[float, float]:
@@ -347,9 +347,10 @@ class Facts:
         found = None
         most = 0
         for thread in snapshot.worker_threads:
-            # The program's functions only: the others wait for tasks.
-            whole = [True] * len(thread.nodes)
-            here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, whole)
+            # Other threads of a worker wait.
+            fetches = at_or_below(thread.nodes, [_FETCHES in key.file for key in snapshot.keys])
+            chosen = fetches if any(fetches) else [True] * len(thread.nodes)
+            here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, chosen)
             if here is not None and sum(thread.nodes.self_ns) > most:
                 found, most = here, sum(thread.nodes.self_ns)
         return found

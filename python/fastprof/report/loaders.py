@@ -106,6 +106,7 @@ class WorkerRow:
     died: int
     processes: int
     profiled: int
+    windows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         died=w.died,
         processes=w.processes,
         profiled=w.profiled,
+        windows=w.windows,
     )
     advice = worker_advice(
         called(loader.name, loader.split), row, loads, rest, least=may_be_more(snapshot)
@@ -337,7 +339,9 @@ def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
         name = ascii_name(row.name, 60)
         if w.died:
             notes.append(f"Worker processes of {name} that died: {w.died}.")
-        if w.profiled and w.profiled < w.processes:
+        if w.windows:
+            notes.append(f"Functions of the workers of {name} were recorded in single batches.")
+        elif w.profiled and w.profiled < w.processes:
             notes.append(
                 f"Functions were recorded in {w.profiled} of "
                 f"{plural(w.processes, 'worker process')} of {name}; "

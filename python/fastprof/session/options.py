@@ -29,7 +29,7 @@ class Options:
     log_every: int | None
     metrics: bool
     batch_wait: bool
-    worker_functions: bool
+    worker_functions: bool | Literal["auto"]
     schedule: Schedule | None
     operators: OperatorProfile | None
     trace: TraceOptions | None
@@ -46,7 +46,8 @@ class Options:
             _one_of(name, getattr(self, name), (True, False, "auto"))
         _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))
-        for name in ("metrics", "batch_wait", "worker_functions"):
+        _one_of("worker_functions", self.worker_functions, (True, False, "auto"))
+        for name in ("metrics", "batch_wait"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
         for name in ("log_every", "max_steps"):

@@ -58,7 +58,8 @@ class Profiler:
         metrics: False: no metrics at all.
         batch_wait: False: no ``time_batch_wait_ms`` metrics.
         worker_functions: True: also record the functions in worker processes of torch's
-            loaders.  The report has a separate table of them.
+            loaders; ``"auto"``: in single batches of the first passes, which slows the workers by
+            at most 5 %.  The report has a separate table of them.
         schedule: steps in which to record functions; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
         trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep the begin and end
@@ -100,7 +101,7 @@ class Profiler:
         log_every: int | None = 50,
         metrics: bool = True,
         batch_wait: bool = True,
-        worker_functions: bool = False,
+        worker_functions: bool | Literal["auto"] = False,
         schedule: Schedule | None = None,
         operators: OperatorProfile | None = None,
         trace: bool | TraceOptions | Mapping[str, Any] = False,

@@ -34,6 +34,7 @@ from fastprof.findings.remedies import (
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, any_workers, called
+from fastprof.report.origin import is_users
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -378,14 +379,20 @@ def sampler_time(facts: Facts) -> Draft | None:
     use = facts.use("sampler")
     if not use.ms:
         return None
+    hot = facts.hot_in("sampler")
+    own = "" if hot is None or not is_users(hot.key) else where(hot.key)
     return share_draft(
         facts, _OVERHEAD, use.ms,
         rule="sampler-time",
         title="Choosing the samples takes {share} of the step",
         evidence=(
             f"Samplers and bucketing take {span_text(use.ms, facts)} in the training process.",
-            callers(facts, "sampler"),
+            f"Most of it is in {own}." if own else callers(facts, "sampler"),
         ),
+        fix=(
+            f"Make {own} cheaper, or cache the indices that it yields.",
+            "A sampler runs in the training process even with workers.",
+        ) if own else (),
         group="sampler", on_host=True,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastprof.capture.convert import fold_own_functions
 from fastprof.fileio import read_bounded
@@ -23,6 +23,9 @@ MAX_ROWS = 500_000
 #: Files of ended workers are merged when there are this many.
 _MANY = 64
 
+#: Passes of a loader whose workers record in windows: later ones show the same.
+_PASSES = 3
+
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
 #: The columns after these are about phases of the run, which workers do not have.
 _NO_PHASES: dict[str, Any] = {"phase": [], "idle_ns": []}
@@ -33,11 +36,16 @@ class WorkerProfiles:
     """Makes the loaders' workers record, and collects their files.
 
     Args:
-        on: False: nothing is recorded.
+        on: False: nothing is recorded; "auto": single batches of the first passes.
     """
 
-    def __init__(self, on: bool, backend: str, max_depth: int, faults: Faults) -> None:
-        self.on = on
+    def __init__(
+        self, on: bool | Literal["auto"], backend: str, max_depth: int, faults: Faults
+    ) -> None:
+        self.on = on is not False
+        #: Whether workers record single batches only.
+        self.windows: bool = on == "auto"
+        self._passes: dict[int, int] = {}
         self._backend = backend
         self._max_depth = max_depth
         self._faults = faults
@@ -50,7 +58,7 @@ class WorkerProfiles:
         """Within the block, record workers started by ``loader`` as those of ``tag``."""
         changed = False
         original = None
-        if self.on and _starts_workers(loader):
+        if self.on and _starts_workers(loader) and self._is_recorded(tag):
             try:
                 if self._folder is None:
                     import tempfile
@@ -59,7 +67,7 @@ class WorkerProfiles:
                     self._owner = os.getpid()
                 original = loader.worker_init_fn
                 loader.worker_init_fn = WorkerInit(
-                    original, self._folder, tag, self._backend, self._max_depth
+                    original, self._folder, tag, self._backend, self._max_depth, self.windows
                 )
                 changed = True
             except Exception as error:
@@ -70,6 +78,10 @@ class WorkerProfiles:
         finally:
             if changed:
                 loader.worker_init_fn = original
+
+    def _is_recorded(self, tag: int) -> bool:
+        self._passes[tag] = self._passes.get(tag, 0) + 1
+        return not self.windows or self._passes[tag] <= _PASSES
 
     def merge_many(self) -> None:
         if self._folder is not None and len(os.listdir(self._folder)) >= _MANY:

@@ -23,6 +23,10 @@ MAX_BYTES = 32 << 20
 _SAVE_EVERY_S = 2.0
 _SAVE_SHARE = 50
 
+#: In windows, a recorded batch is followed by this many times its duration without recording.
+_WINDOW_REST = 20
+_NEVER = float("inf")
+
 #: Suffixes of a worker's files: its work so far, and all of it.
 PART, WHOLE = ".part", ".json"
 
@@ -36,6 +40,7 @@ class WorkerInit:
         original: the loader's ``worker_init_fn``, or None.
         folder: the folder for the worker's file; only its owner may write there.
         tag: the loader's number.
+        windows: record single batches now and then, not all of the worker's life.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class WorkerInit:
         tag: int,
         backend: str,
         max_depth: int,
+        windows: bool = False,
     ) -> None:
         # Sent to a worker twice, it would record twice.
         self.original: Callable[[int], object] | None
@@ -53,6 +59,7 @@ class WorkerInit:
         self.tag = tag
         self.backend = backend
         self.max_depth = max_depth
+        self.windows = windows
 
     def __call__(self, worker: int) -> None:
         with contextlib.suppress(Exception):
@@ -76,14 +83,17 @@ class _WorkerRecording:
         self._fetches = [0, 0, 0]
         self._began = time.perf_counter()
         self._next_save = 0.0
+        self._windows = init.windows
+        # In windows: the open one's begin, and the earliest begin of the next.
+        self._window_began: float | None = None
+        # The first batch is unlike the others: it opens files and fills caches.
+        self._next_window = _NEVER
 
     def start(self) -> None:
         from multiprocessing.util import Finalize
 
-        try:
-            self._recorder.enable()
-        except Exception as error:
-            self._error = f"{type(error).__name__}: {error}"[:400]
+        if not self._windows:
+            self._enable()
         # Exit handlers do not run in worker processes, but these do: before the process waits for
         # the queues to the training process.
         Finalize(None, self._finish, exitpriority=100)
@@ -91,12 +101,38 @@ class _WorkerRecording:
         if self._error:
             self._save(PART)
 
+    def _enable(self) -> None:
+        try:
+            self._recorder.enable()
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"[:400]
+
     def _watch_fetches(self) -> None:
         fetch = sys.modules.get("torch.utils.data._utils.fetch")
         for name in _FETCHERS:
             fetcher = getattr(fetch, name, None)
             if fetcher is not None:
-                fetcher.fetch = _timed(fetcher.fetch, self._fetched)
+                fetcher.fetch = _timed(fetcher.fetch, self._fetch_begins, self._fetch_ended)
+
+    def _fetch_begins(self) -> None:
+        now = time.perf_counter()
+        if self._windows and not self._error and now >= self._next_window:
+            self._window_began = now
+            self._enable()
+
+    def _fetch_ended(self, took_ns: int | None) -> None:
+        """``took_ns`` is None if there is no batch: the stream's end, or the dataset's error."""
+        began, self._window_began = self._window_began, None
+        if began is not None:
+            self._recorder.disable()
+        now = time.perf_counter()
+        if began is not None:
+            self._next_window = now + _WINDOW_REST * (now - began)
+        elif self._next_window == _NEVER:
+            self._next_window = now
+        # The hook makes a recorded batch of a window longer than others.
+        if took_ns is not None and began is None:
+            self._fetched(took_ns)
 
     def _fetched(self, took_ns: int) -> None:
         fetches = self._fetches
@@ -106,9 +142,11 @@ class _WorkerRecording:
         now = time.perf_counter()
         if now >= self._next_save:
             # A worker kept for the next epoch does not exit before the run ends.
-            self._recorder.pause_functions()
+            if not self._windows:
+                self._recorder.pause_functions()
             self._save(PART)
-            self._recorder.resume_functions()
+            if not self._windows:
+                self._recorder.resume_functions()
             after = time.perf_counter()
             pause = min(_SAVE_EVERY_S, after - self._began)
             self._next_save = after + max(pause, _SAVE_SHARE * (after - now))
@@ -135,7 +173,7 @@ class _WorkerRecording:
         return {
             "worker": self._worker,
             "error": self._error,
-            "backend": data["backend"],
+            "backend": data["backend"] or "",  # none: it has had no window so far
             "fetches": self._fetches,
             "keys": data["keys"],
             "forms": data["forms"],
@@ -143,17 +181,20 @@ class _WorkerRecording:
         }
 
 
-def _timed(fetch: Callable[..., Any], then: Callable[[int], None]) -> Callable[..., Any]:
+def _timed(
+    fetch: Callable[..., Any], first: Callable[[], None], then: Callable[[int | None], None]
+) -> Callable[..., Any]:
     from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
 
     began = 0
 
     def before(args: Args, kwargs: Kwargs) -> None:
         nonlocal began
+        first()
         began = time.perf_counter_ns()
 
     def after(args: Args, kwargs: Kwargs, result: Any) -> None:
-        if result is not FAILED:  # the end of an iterable dataset, or the dataset's own error
-            then(time.perf_counter_ns() - began)
+        took_ns = time.perf_counter_ns() - began
+        then(None if result is FAILED else took_ns)
 
     return wrap(fetch, before, after)

@@ -287,6 +287,7 @@ class LoaderWatch:
             "loads": loads,
             "measured": measured,
             "profiled": profiled,
+            "windows": profiled > 0 and self.shared.profiles.windows,
         }
         for name in (f.name for f in fields(WorkerStats) if f.name not in made):
             value = getattr(self, name)
