@@ -11,6 +11,7 @@ import fastprof
 import pytest
 from fastprof.cli.progress import Progress
 from fastprof.session.environment.step_limit import steps_wanted
+from fastprof.session.output.metrics import Metric
 from helpers import ChildResult, run_child
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
@@ -275,14 +276,18 @@ def test_progress_is_a_line_every_ten_seconds() -> None:
         "profile/train/time_batch_wait_ms": 900.0,
         "profile/val/dl_main/time_data_ms": 900.0,
     }
+    # Two micro-batches a step, and an emission every four steps.
+    progress.last_metrics = lambda: {key: Metric(ms, 8 * ms, 8) for key, ms in values.items()}
     for second in range(1, 26):
         now[0] += 1.0
         progress.log_metrics(values, second * 4)
     assert stream.getvalue().splitlines() == [
         # From the first emission on: imports come before it.
-        "fastprof: step 44, 4.00 steps/s, most in backward (3.50 ms)",
-        "fastprof: step 84, 4.00 steps/s, most in backward (3.50 ms)",
+        "fastprof: step 44, 4.00 steps/s, most in backward (7.00 ms per step)",
+        "fastprof: step 84, 4.00 steps/s, most in backward (7.00 ms per step)",
     ]
     now[0] += 10
     progress.log_metrics({}, 126)
-    assert stream.getvalue().splitlines()[2] == "fastprof: step 126, 3.00 steps/s"
+    assert stream.getvalue().splitlines()[2] == (
+        "fastprof: step 126, 3.00 steps/s, most in backward (2.67 ms per step)"
+    )

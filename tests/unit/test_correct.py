@@ -245,7 +245,7 @@ def test_raw_and_corrected_times_stand_side_by_side():
     assert (forward.raw_total_ms, forward.total_ms, forward.self_ms) == (10, 9, 9)
     # Single entries are corrected in proportion, so count x mean remains the total.
     assert (forward.mean_ms, forward.min_ms, forward.p50_ms, forward.max_ms) == (0.9,) * 4
-    assert forward.share == 9 / 99
+    assert forward.share == 9 / 100
     assert report.overhead.share == 1 / 100
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from fastprof.report.figures import duration, number
+from fastprof.session.output.metrics import Metric
 
 #: Least number of seconds between lines.
 EVERY_S = 10.0
@@ -22,6 +23,9 @@ class Progress:
         #: Time and number of the last step; None before the first: imports precede it.
         self._since: float | None = None
         self._step = 0
+        #: The latest metrics of the run, with their sums; set once there is a run.
+        self.last_metrics: Callable[[], Mapping[str, Metric]] = dict
+        self._phases: dict[str, float] = {}
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Take the metrics of one emission."""
@@ -29,19 +33,20 @@ class Progress:
         if self._since is None:
             self._since, self._step = now, step
             return
-        passed = now - self._since
+        # Sums over the steps of the line: a mean per micro-batch is no part of a step.
+        last = self.last_metrics()
+        for key in metrics:
+            match = _PHASE.fullmatch(key)
+            if match is not None and key in last:
+                self._phases[match[1]] = self._phases.get(match[1], 0.0) + last[key].sum_ms
+        passed, steps = now - self._since, step - self._step
         if passed < EVERY_S:
             return
-        rate = (step - self._step) / passed
+        phases, self._phases = self._phases, {}
         self._since, self._step = now, step
-        phases: dict[str, float] = {}
-        for key, value in metrics.items():
-            match = _PHASE.fullmatch(key)
-            if match is not None:
-                phases[match[1]] = max(phases.get(match[1], 0.0), value)
-        line = f"fastprof: step {step}, {number(rate)} steps/s"
-        if phases:
+        line = f"fastprof: step {step}, {number(steps / passed)} steps/s"
+        if phases and steps:
             worst = max(phases, key=lambda name: phases[name])
-            line += f", most in {worst} ({duration(phases[worst])})"
+            line += f", most in {worst} ({duration(phases[worst] / steps)} per step)"
         self._stream.write(line + "\n")
         self._stream.flush()

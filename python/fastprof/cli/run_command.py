@@ -141,6 +141,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
     if operators is None and not _needs_steps(options):
         return _run_functions(target, paths, begun)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    progress = Progress(sys.stderr) if is_terminal else None
     profiler = Profiler(
         functions=functions,
         gpu=_GPU[options.gpu or "auto"],
@@ -148,11 +149,13 @@ def _run(begun: _Begun, args: list[str]) -> int:
         trace=TraceOptions(save_dir=folder) if options.trace else False,
         worker_functions="auto",
         max_steps=options.steps,
-        logger=Progress(sys.stderr) if is_terminal else None,
+        logger=progress,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
         # Functions alone: count each call.
         recorder={"max_overhead": 0.0} if operators is None else None,
     )
+    if progress is not None:
+        progress.last_metrics = lambda: profiler.last_metrics
     return _run_all(target, paths, profiler, begun)
 
 

@@ -128,7 +128,27 @@ class Run:
             if name in columns:  # two keys may have the same name
                 values = [a + b for a, b in zip(columns[name], values, strict=True)]
             columns[name] = values
+        for name, part in self._program_parts.items():
+            if name in columns:
+                columns[name] = [ms * part for ms in columns[name]]
         return columns
+
+    @property
+    def _program_parts(self) -> Mapping[str, float]:
+        """The part of each section's time that is not fastprof's, as in the report's table.
+
+        Single steps are corrected in proportion: which step paid how much is unknown.
+        """
+        snapshot = self.report.snapshot
+        recorded: dict[str, int] = {}
+        for row in snapshot.steps.rows:
+            name = snapshot.keys[row.key].name
+            recorded[name] = recorded.get(name, 0) + row.sum_ns
+        return {
+            f"section {row.name}": row.total_ns / recorded[row.name]
+            for row in self.report.steps.rows
+            if recorded.get(row.name)
+        }
 
     @property
     def step_ms(self) -> tuple[float, ...]:

@@ -68,7 +68,9 @@ def headline(report: Report, width: int) -> list[str]:
     parts.append(f"{duration(report.wall_ms)} recorded")
     cost = report.overhead
     if cost.steps_share is not None:
-        share = percent_between(cost.least_steps_share, cost.steps_share)
+        # The table's row lacks what has no known place, and is a part of waits for a CPU as well.
+        least = min((cost.least_steps_share or 0.0, *_located(report)))
+        share = percent_between(least, cost.steps_share)
         parts.append(f"overhead {share} of a step")
     elif cost.share is not None:
         parts.append(f"overhead {percent_between(cost.least_share, cost.share)}")
@@ -77,6 +79,11 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
     program = elided(ascii_name(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
+
+
+def _located(report: Report) -> list[float]:
+    """Return the share of the row of fastprof's cost, if there is one."""
+    return [row.share for row in report.steps.rows if row.name == OWN_COST and row.share]
 
 
 def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) -> str:
@@ -163,9 +170,10 @@ def _unprofiled(report: Report, width: int) -> list[str]:
     step = report.steps.unprofiled
     if step is None:
         return []
+    # Not what recording adds to it: the headline has that, as a part of the step as recorded.
     said = (
         f"Without fastprof the median step takes {duration(step.ms)} "
-        f"(+- {duration(step.error_ms)}); recording adds {percent(step.cost)} %."
+        f"(+- {duration(step.error_ms)})."
     )
     return wrapped(said, width, rest="  ")
 

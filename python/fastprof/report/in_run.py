@@ -64,11 +64,6 @@ class UnprofiledStep:
     own_ms: float
     blocks: int
 
-    @property
-    def cost(self) -> float:
-        """The time that recording adds, as a fraction of the unprofiled step."""
-        return (self.hook_ms + self.own_ms) / self.ms
-
 
 @dataclass(frozen=True, slots=True)
 class HookFactors:

@@ -39,6 +39,7 @@ from fastprof.report.run_phases import ALL, PhaseRow, chosen_phase, phase_rows, 
 from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.step_table import step_table
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -260,6 +261,8 @@ def build_report(
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     steps = step_table(snapshot, whole, correct_times=correct_times)
+    span_ns = steps.wall_ns if phase == RUN_PHASES[STEPS] else None
+    span_ns = span_ns or snapshot.duration_ns
     # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, by_section, kernels, counted)
@@ -267,7 +270,9 @@ def build_report(
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
-        sections=section_rows(snapshot, correction, groups, gpu_tables.by_group(by_section)),
+        sections=section_rows(
+            whole, snapshot, correction, groups, gpu_tables.by_group(by_section), span_ns=span_ns
+        ),
         steps=steps,
         functions=rows,
         threads=threads,

@@ -1,14 +1,17 @@
-"""The rows of sections, with the hook's cost subtracted."""
+"""The rows of sections, with fastprof's cost subtracted."""
 
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.correct import Correction
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
+from fastprof.report.functions import thread_of_steps
 from fastprof.report.gpu import use_of
 from fastprof.report.gpu_tree import Use
+from fastprof.report.in_run import own_costs
 from fastprof.report.model_gpu import GpuUse
 from fastprof.report.rows import SectionRow
 from fastprof.report.stats import QUANTILES, histogram_quantiles, merge_histograms
+from fastprof.report.step_costs import costs_by_node
 from fastprof.snapshot import SectionStats, Snapshot
 
 
@@ -29,8 +32,15 @@ def _first_keys(snapshot: Snapshot) -> dict[str, int]:
 
 
 def section_rows(
-    snapshot: Snapshot, correction: Correction, groups: Sequence[int], gpu: Mapping[int, Use] | None
+    whole: Snapshot,
+    snapshot: Snapshot,
+    correction: Correction,
+    groups: Sequence[int],
+    gpu: Mapping[int, Use] | None,
+    *,
+    span_ns: int,
 ) -> tuple[SectionRow, ...]:
+    """Return the sections of ``snapshot``, the shown part of ``whole``; it took ``span_ns``."""
     first = _first_keys(snapshot)
     parts: dict[str, list[SectionStats]] = {name: [] for name in first}
     for stats in snapshot.sections:
@@ -38,39 +48,40 @@ def section_rows(
     threads = snapshot.threads if parts else ()
     tree = merged(
         flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
-        for thread, column in zip(threads, correction.self_ns, strict=False)
+        for thread, column in zip(threads, _columns(whole, snapshot, correction), strict=False)
     )
-    removed = [
-        sum(tree.nodes.self_ns) - sum(column)
-        for tree, column in zip(threads, correction.self_ns, strict=False)
-    ]
     return tuple(
         _section_row(
             name,
             stats,
             tree.rows.get(first[name]),
-            snapshot.duration_ns - _hook_ns(stats, removed),
+            span_ns,
             use_of(gpu, first[name]),
         )
         for name, stats in parts.items()
     )
 
 
-def _hook_ns(parts: Sequence[SectionStats], removed: Sequence[int]) -> float:
-    """Return how much the hook lengthened the run for a section; ``removed`` is per thread.
-
-    Threads overlap, so the cost in other threads does not count, and that in each of its own counts
-    in proportion to the section's time there.
-    """
-    outer_ns = sum(p.outer_ns for p in parts)
-    return sum(removed[p.thread] * p.outer_ns for p in parts) / outer_ns if outer_ns else 0.0
+def _columns(whole: Snapshot, snapshot: Snapshot, correction: Correction) -> list[tuple[int, ...]]:
+    """Return the times of each thread's nodes without fastprof's cost, as in the table of steps."""
+    columns = [*correction.self_ns]
+    if correction.applied and columns:
+        own = own_costs(whole)
+        own_ns = (own.timed or 0.0) if snapshot is whole else own.timed_in_steps
+        number = thread_of_steps(snapshot)
+        nodes = snapshot.threads[number].nodes
+        costs, _ = costs_by_node(snapshot, own_ns)
+        columns[number] = tuple(
+            [round(ns - cost) for ns, cost in zip(nodes.self_ns, costs, strict=True)]
+        )
+    return columns
 
 
 def _section_row(
     name: str,
     parts: Sequence[SectionStats],
     in_tree: Row | None,
-    wall_ns: float,
+    wall_ns: int,
     gpu: GpuUse | None,
 ) -> SectionRow:
     count = sum(p.count for p in parts)
