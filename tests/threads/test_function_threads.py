@@ -348,3 +348,26 @@ assert calls == 80, calls
 """
     ).check()
     assert result.stderr == ""
+
+
+def test_threads_that_end_before_the_run_have_their_names() -> None:
+    import fastprof
+
+    def busy() -> None:
+        began = time.thread_time()
+        while not done.is_set() or time.thread_time() - began < 0.05:
+            sum(range(100))
+
+    done = threading.Event()
+    with fastprof.Profiler(gpu=False, skip_first=0, log_every=5) as prof:
+        helper = threading.Thread(target=busy, name="augmenter")
+        helper.start()
+        for _ in range(10):
+            prof.step()
+        done.set()
+        helper.join()
+    report = prof.report()
+    assert "augmenter" in {thread.name for thread in report.threads}
+    screen = report.to_text()
+    assert "Other threads, without waits per step: augmenter" in screen
+    assert "thread 1" not in screen

@@ -93,6 +93,7 @@ def take_snapshot(
     fold_own: bool = False,
     memory: Mapping[str, Any] | None = None,
     trace_names: Mapping[int, str] | None = None,
+    noted_names: Mapping[int, str] | None = None,
     fold_imports: Callable[[str, str], int] | None = None,
 ) -> Snapshot:
     """Return the data of ``recorder`` as a snapshot; it may continue to record.
@@ -103,6 +104,7 @@ def take_snapshot(
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
         memory: the fields of :class:`~fastprof.snapshot.memory.MemorySnapshot`, or None.
         trace_names: include the trace; names of threads that may have ended, by ident.
+        noted_names: the same for the threads' trees.
         fold_imports: fold the calls of libraries in imports of set-up per module; classifies
             code by file and name, see ``Recorder.export``.
     """
@@ -113,7 +115,7 @@ def take_snapshot(
     data = recorder.export(trace=trace_names is not None, fold_imports=fold_imports)
     if fold_own:
         fold_own_functions(data)
-    threads = _threads(data["threads"])
+    threads = _threads(data["threads"], noted_names or {})
     more_notes: list[str] = []
     steps = _steps(data["steps"])
     known = Known(
@@ -271,11 +273,12 @@ def thread_names() -> dict[int, str]:
     return {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
 
 
-def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
+def _threads(rows: Sequence[Any], noted: Mapping[int, str]) -> tuple[ThreadTree, ...]:
     names = thread_names()
     trees = []
     for ident, ended, columns in rows:
-        name = "(ended threads)" if ended else names.get(ident, f"thread {ident}")
+        known = names.get(ident) or noted.get(ident) or f"thread {ident}"
+        name = "(ended threads)" if ended else known
         trees.append(
             ThreadTree(
                 ident=ident,

@@ -17,7 +17,7 @@ from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
-from fastprof.tables.report import functions_brief, steps_brief
+from fastprof.tables.report import functions_brief, other_threads_text, steps_brief
 from fastprof.tables.run_phases import phases_text
 from fastprof.tables.steps import row_name
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
@@ -30,6 +30,8 @@ _NO_TREE = "None of your functions took 1 % of the time. Library functions with 
 _KIND = 0.01
 #: A process that waits for a larger share of the run for child processes leaves them the training.
 _IN_CHILDREN = 0.25
+#: Another thread with a smaller share of the time is left out.
+_THREAD = 0.05
 #: A phase with a smaller share of the run is left out.
 _PHASE = 0.005
 
@@ -190,8 +192,9 @@ def _functions(report: Report, width: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
     lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), phase_of(report))
+    others = other_threads_text(report, _THREAD)
     if lines:
-        return lines
+        return [*lines, *(wrapped(others, width, rest="  ") if others else [])]
     table = functions_brief(without_waits(report).rows, _FUNCTIONS)
     if not table.rows:
         return []

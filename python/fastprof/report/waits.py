@@ -7,7 +7,7 @@ waits cost the training nothing.
 from dataclasses import dataclass, replace
 
 from fastprof.report.model import Report
-from fastprof.report.rows import FunctionRow
+from fastprof.report.rows import FunctionRow, ThreadTable
 from fastprof.report.threads import training_thread
 
 #: Functions in which such a thread waits.
@@ -40,13 +40,13 @@ def without_waits(report: Report) -> Functions:
     idle: dict[tuple[str, str], list[FunctionRow]] = {}
     for i, thread in enumerate(report.threads):
         for row in thread.functions if i != training else ():
-            if _is_wait(row):
+            if is_wait(row):
                 idle.setdefault((row.qualname, row.name), []).append(row)
     if not idle:
         return Functions(report.functions, 0.0)
     rows = []
     for row in report.functions:
-        waits = idle.get((row.qualname, row.name), []) if _is_wait(row) else []
+        waits = idle.get((row.qualname, row.name), []) if is_wait(row) else []
         if not waits:
             rows.append(row)
         elif sum(w.calls for w in waits) < row.calls:
@@ -71,7 +71,13 @@ def wait_for_children(report: Report) -> FunctionRow | None:
     return max(rows, key=lambda row: row.cum_ms, default=None)
 
 
-def _is_wait(row: FunctionRow) -> bool:
+def busy_ms(thread: ThreadTable) -> float:
+    """Return the time of a thread without its waits, in ms."""
+    return thread.total_ms - sum(row.self_ms for row in thread.functions if is_wait(row))
+
+
+def is_wait(row: FunctionRow) -> bool:
+    """Return whether it is a function in which an idle thread waits."""
     return row.kind == "c" and row.qualname in _WAITS
 
 

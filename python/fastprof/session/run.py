@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from fastprof.capture import exit_status
+from fastprof.capture.convert import thread_names
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
@@ -52,6 +53,9 @@ _MEMORY_EVERY = 50
 
 #: Number of steps after which to ask torch.distributed for the rank again.
 _ASK_RANK = 10
+
+#: Names of threads that are remembered.
+_MOST_NAMES = 10_000
 
 _NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
 
@@ -124,6 +128,8 @@ class Run:
         self._unprofiled = UnprofiledSteps(
             self.recorder, self._takes_unprofiled, self._operators.are_between
         )
+        #: Names of threads, which may have ended, by ident.
+        self._names: dict[int, str] = {}
         self._section_costs = (0.0, 0.0, 0.0)
         self._next_event = 1
         self._next_poll = sys.maxsize
@@ -528,6 +534,7 @@ class Run:
             fold_own=True,
             memory=self._memory.to_dict(),
             trace_names=self._trace.names if trace else None,
+            noted_names=self._names,
             fold_imports=import_class if self.folds_imports else None,
         )
         gpu = snapshot.gpu
@@ -595,6 +602,8 @@ class Run:
 
     def _after_step(self, count: int) -> None:
         options = self._options
+        if len(self._names) < _MOST_NAMES:
+            self._names.update(thread_names())
         if count <= _ASK_RANK:
             self.identity.ask()
             self._protect("ranks", self._ranks.start)

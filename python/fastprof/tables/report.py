@@ -20,7 +20,8 @@ from fastprof.report.rows import (
     key_of,
 )
 from fastprof.report.targets import STEP_TARGETS, target_text
-from fastprof.report.waits import without_waits
+from fastprof.report.threads import training_thread
+from fastprof.report.waits import busy_ms, is_wait, without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
 from fastprof.tables.loaders import loader_tables
@@ -295,6 +296,32 @@ def threads_table(report: Report) -> Table:
     return Table("Threads", headers, rows, frozenset({0, 4}), spare=("raw total ms", "functions"))
 
 
+def other_threads_text(report: Report, least: float) -> str:
+    """Return in a sentence what other threads than the training thread compute.
+
+    Args:
+        least: leave out threads with a smaller share of the training thread's time.
+    """
+    training = training_thread(report.view) if len(report.threads) > 1 else -1
+    if training < 0:
+        return ""
+    steps = report.steps.measured
+    whole_ms = report.steps.wall_ms if steps else report.threads[training].total_ms
+    alike: dict[str, list[ThreadTable]] = {}
+    for i, thread in enumerate(report.threads):
+        if i != training:
+            alike.setdefault(_thread_name(thread.name), []).append(thread)
+    busy = [(sum(map(busy_ms, threads)), name, threads) for name, threads in alike.items()]
+    parts = [
+        f"{_threads_name(name, False, len(threads))} {duration(ms / max(1, steps))} "
+        f"({_most_self_time(threads, waits=False)[1]})"
+        for ms, name, threads in sorted(busy, key=lambda row: -row[0])
+        if whole_ms and ms >= least * whole_ms
+    ]
+    per = " per step" if steps else ""
+    return f"Other threads, without waits{per}: {', '.join(parts)}." if parts else ""
+
+
 def worker_function_tables(report: Report, limit: int) -> list[Table]:
     """Return the functions of other processes, one table per loader."""
     # Braces in the names must not become format fields.
@@ -317,10 +344,12 @@ def _threads_name(name: str, ended: bool, count: int) -> str:
     return f"{name} ({', '.join(said)})" if said else name
 
 
-def _most_self_time(threads: Sequence[ThreadTable]) -> tuple[str, str]:
+def _most_self_time(threads: Sequence[ThreadTable], *, waits: bool = True) -> tuple[str, str]:
     """Return the number of functions of these threads, and the one with most self time."""
     times: dict[tuple[str, str, int], float] = {}
     for row in (row for thread in threads for row in thread.functions):
+        if not waits and is_wait(row):
+            continue
         key = row.qualname, row.file, row.line
         times[key] = times.get(key, 0.0) + row.self_ms
     most = max(times, key=lambda key: times[key], default=("", "", 0))
