@@ -118,11 +118,19 @@ may_use_device(fp_key key)
     if (tag == FP_TAG_PYTHON) {
         return 0;
     }
-    const PyTypeObject *type = (PyTypeObject *)(key & ~(fp_key)FP_TAG_MASK);
-    return !fp_interpreter_has(key) ||
-           (tag == FP_TAG_TYPE &&
-            (type == &PyFloat_Type || type == &PyLong_Type ||
-             type == &PyBool_Type || type == &PyComplex_Type));
+    if (!fp_interpreter_has(key)) {
+        return 1;
+    }
+    if (tag != FP_TAG_TYPE && tag != FP_TAG_CALLABLE) {
+        return 0;
+    }
+    /* The interpreter has the names of some classes of the program, too. */
+    const PyObject *type = fp_key_object(key);
+    return PyUnicode_CheckExact(type) ||
+           (tag == FP_TAG_TYPE && (type == (PyObject *)&PyFloat_Type ||
+                                   type == (PyObject *)&PyLong_Type ||
+                                   type == (PyObject *)&PyBool_Type ||
+                                   type == (PyObject *)&PyComplex_Type));
 }
 
 void

@@ -21,8 +21,8 @@ static void
 release(const fp_keyent *e)
 {
     Py_XDECREF(e->object);
-    Py_XDECREF(e->module);
-    Py_XDECREF((PyObject *)e->type);
+    Py_XDECREF(e->name);
+    Py_XDECREF(e->type);
 }
 
 void
@@ -41,8 +41,8 @@ fp_keytab_traverse(fp_keytab *k, visitproc visit, void *arg)
 {
     for (uint32_t i = 0; i < k->count; i++) {
         Py_VISIT(k->entry[i].object);
-        Py_VISIT(k->entry[i].module);
-        Py_VISIT((PyObject *)k->entry[i].type);
+        Py_VISIT(k->entry[i].name);
+        Py_VISIT(k->entry[i].type);
     }
     return 0;
 }
@@ -103,44 +103,48 @@ reserve(fp_keytab *k)
     return FP_OK;
 }
 
+static int
+is_descriptor(PyObject *object)
+{
+    return Py_TYPE(object) == &PyMethodDescr_Type ||
+           Py_TYPE(object) == &PyClassMethodDescr_Type;
+}
+
 /* The descriptor of [method] in [type] or a base of it, looked up past
- * overrides of the same name.  New reference; NULL without an exception if
- * there is none.  Runs Python code only for names that are not plain
- * strings. */
+ * overrides of the same name.  New reference, or NULL.  Runs Python code only
+ * for names that are not plain strings. */
 static PyObject *
 descriptor_in(PyTypeObject *type, const PyMethodDef *method)
 {
-    PyObject *raised[3];
-    PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
     /* A new reference: such Python code may replace the type's bases. */
-    PyObject *mro = type != NULL ? Py_XNewRef(type->tp_mro) : NULL;
+    PyObject *mro = Py_XNewRef(type->tp_mro);
     PyObject *name = PyUnicode_FromString(method->ml_name);
     PyObject *found = NULL;
     for (Py_ssize_t i = 0; name && mro && i < PyTuple_GET_SIZE(mro) && !found;
          i++) {
         PyObject *names =
             fp_compat_type_dict((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
-        PyObject *one =
-            names != NULL ? PyDict_GetItemWithError(names, name) : NULL;
-        if (one != NULL &&
-            (Py_TYPE(one) == &PyMethodDescr_Type ||
-             Py_TYPE(one) == &PyClassMethodDescr_Type) &&
+        PyObject *one = NULL;
+        if (names != NULL) {
+            one = fp_compat_dict_get(names, name);
+        }
+        if (one != NULL && is_descriptor(one) &&
             ((PyMethodDescrObject *)one)->d_method == method) {
             found = Py_NewRef(one);
         }
+        Py_XDECREF(one);
         Py_XDECREF(names);
         PyErr_Clear();
     }
     Py_XDECREF(name);
     Py_XDECREF(mro);
-    PyErr_Restore(raised[0], raised[1], raised[2]);
     return found;
 }
 
 /* Selects the object that keeps the method table alive.  A table lives as long
  * as the module, the type or the capsule (pybind11) that it belongs to.  If
- * the function is not a method of its self's type, the table may be inside
- * self, as numba's is. */
+ * the function is not a method of its self's type, or of self if that is a
+ * type, the table may be inside self, as numba's is. */
 static void
 own_c_function(fp_keyent *e, PyObject *callable)
 {
@@ -150,19 +154,37 @@ own_c_function(fp_keyent *e, PyObject *callable)
         return;
     }
     PyCFunctionObject *f = (PyCFunctionObject *)callable;
-    e->module = Py_XNewRef(f->m_module);
+    e->name = Py_XNewRef(f->m_module);
     if (f->m_self == NULL) {
         return;
     }
-    e->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(f->m_self));
-    PyObject *own = NULL;
-    if (!PyModule_Check(f->m_self) && !PyType_Check(f->m_self)) {
-        own = descriptor_in(e->type, e->method);
+    PyTypeObject *type = Py_TYPE(f->m_self);
+    /* A base has this weak reference already, so no object is created, which
+     * might run the garbage collector. */
+    e->type = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)
+                  ? PyWeakref_NewRef((PyObject *)type, NULL)
+                  : Py_NewRef((PyObject *)type);
+    if (!PyModule_Check(f->m_self)) {
+        e->object = descriptor_in(type, e->method);
     }
-    if (own == NULL) {
+    if (e->object == NULL && PyType_Check(f->m_self)) {
+        e->object = descriptor_in((PyTypeObject *)f->m_self, e->method);
+    }
+    if (e->object == NULL) {
         e->object = Py_NewRef(f->m_self);
     }
-    Py_XDECREF(own);
+}
+
+/* Keeps the name of [type], and what [e]'s key is the address of. */
+static void
+own_type(fp_keyent *e, PyTypeObject *type)
+{
+    if (fp_type_key(type, fp_key_tag(e->key)) != e->key) {
+        return;
+    }
+    e->object = Py_NewRef(fp_key_object(e->key));
+    e->name = PyUnicode_DecodeUTF8(
+        type->tp_name, (Py_ssize_t)strlen(type->tp_name), "replace");
 }
 
 int
@@ -172,22 +194,36 @@ fp_keytab_is_muted(const fp_keytab *k, fp_key key)
     return e != NULL && e->muted;
 }
 
+/* Fills [e]; FP_ENOMEM: it must not be added. */
+static fp_status
+own(fp_keyent *e, PyObject *object)
+{
+    switch (fp_key_tag(e->key)) {
+    case FP_TAG_C:
+        own_c_function(e, object);
+        e->wait = (uint8_t)fp_wait_class(e);
+        return FP_OK;
+    case FP_TAG_TYPE:
+        own_type(e, (PyTypeObject *)object);
+        return e->name != NULL ? FP_OK : FP_ENOMEM;
+    case FP_TAG_CALLABLE:
+        own_type(e, Py_TYPE(object));
+        return e->name != NULL ? FP_OK : FP_ENOMEM;
+    default:
+        e->object = Py_NewRef(object);
+        return FP_OK;
+    }
+}
+
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
 {
     fp_keyent e = {.key = key, .first_resume = -1};
-    switch (fp_key_tag(key)) {
-    case FP_TAG_C:
-        own_c_function(&e, object);
-        e.wait = (uint8_t)fp_wait_class(&e);
-        break;
-    case FP_TAG_CALLABLE:
-        e.object = Py_NewRef((PyObject *)Py_TYPE(object));
-        break;
-    default:
-        e.object = Py_NewRef(object);
-    }
-    if (reserve(k) != FP_OK) { /* not before: see descriptor_in */
+    PyObject *raised[3];
+    PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
+    fp_status rc = own(&e, object);
+    PyErr_Restore(raised[0], raised[1], raised[2]);
+    if (rc != FP_OK || reserve(k) != FP_OK) { /* not before: descriptor_in */
         release(&e);
         return FP_ENOMEM;
     }
@@ -208,44 +244,27 @@ describe_code(const fp_keyent *e)
                          fp_compat_code_qualname(code));
 }
 
-/* The descriptor from which [e] was bound: in the type of its self, for a
- * class method in self.  It names the class that defines the method; the type
- * of self may be any subclass, because the first call decides.  New reference;
- * NULL without an exception if there is none. */
-static PyObject *
-own_descriptor(const fp_keyent *e)
-{
-    PyObject *object = e->object;
-    if (object != NULL && Py_TYPE(object) == &PyMethodDescr_Type) {
-        return Py_NewRef(object);
-    }
-    PyObject *found = descriptor_in(e->type, e->method);
-    if (found == NULL && object != NULL && PyType_Check(object)) {
-        found = descriptor_in((PyTypeObject *)object, e->method);
-    }
-    return found;
-}
-
 /* cProfile's label: the repr of the type's method, else the function's module
  * and name.  (If a subclass overrides the method, cProfile shows the override
  * with its address; this label shows the method that ran.) */
 static PyObject *
-c_label(const fp_keyent *e, PyObject *descriptor)
+c_label(const fp_keyent *e)
 {
-    if (descriptor != NULL && Py_TYPE(descriptor) == &PyMethodDescr_Type) {
-        return PyObject_Repr(descriptor);
+    if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
+        return PyObject_Repr(e->object);
     }
-    if (e->type != NULL) {
-        PyObject *method =
-            PyObject_GetAttrString((PyObject *)e->type, e->method->ml_name);
+    PyObject *type = fp_compat_strong(e->type);
+    if (type != NULL) {
+        PyObject *method = PyObject_GetAttrString(type, e->method->ml_name);
         PyObject *label = method ? PyObject_Repr(method) : NULL;
         Py_XDECREF(method);
+        Py_DECREF(type);
         if (label != NULL) {
             return label;
         }
         PyErr_Clear();
     }
-    PyObject *module = e->module;
+    PyObject *module = e->name;
     if (module != NULL && PyUnicode_Check(module)) {
         return PyUnicode_FromFormat("<built-in method %U.%s>", module,
                                     e->method->ml_name);
@@ -253,31 +272,40 @@ c_label(const fp_keyent *e, PyObject *descriptor)
     return PyUnicode_FromFormat("<built-in method %s>", e->method->ml_name);
 }
 
+/* The name of the type that has the function; NULL: none, or unknown. */
+static const char *
+type_name(const fp_keyent *e)
+{
+    PyObject *object = e->object;
+    if (object == NULL || PyModule_Check(object) ||
+        PyCapsule_CheckExact(object)) {
+        return NULL;
+    }
+    /* A descriptor names the class that defines the method; self may be of
+     * any subclass, because the first call decides. */
+    if (is_descriptor(object)) {
+        return PyDescr_TYPE(object)->tp_name;
+    }
+    if (!PyType_Check(object)) {
+        return Py_TYPE(object)->tp_name;
+    }
+    /* Types share one PyMethodDef for __new__; this one was called first. */
+    return strcmp(e->method->ml_name, "__new__") != 0
+               ? ((PyTypeObject *)object)->tp_name
+               : NULL;
+}
+
 /* The qualified name for reports: `list.append`, `math.sqrt`. */
 static PyObject *
-c_qualname(const fp_keyent *e, PyObject *descriptor)
+c_qualname(const fp_keyent *e)
 {
     const char *name = e->method->ml_name;
     /* Before the type: torch.stack is a method of an internal class of torch,
      * but its module is torch. */
-    if (e->module != NULL && PyUnicode_Check(e->module)) {
-        return PyUnicode_FromFormat("%U.%s", e->module, name);
+    if (e->name != NULL && PyUnicode_Check(e->name)) {
+        return PyUnicode_FromFormat("%U.%s", e->name, name);
     }
-    const char *type = NULL;
-    if (descriptor != NULL) {
-        type = PyDescr_TYPE(descriptor)->tp_name;
-    }
-    else if (e->object != NULL && PyType_Check(e->object)) {
-        /* Types share one PyMethodDef for __new__; this one was called first.
-         */
-        if (strcmp(name, "__new__") != 0) {
-            type = ((PyTypeObject *)e->object)->tp_name;
-        }
-    }
-    else if (e->type != NULL && e->type != &PyModule_Type &&
-             e->type != &PyCapsule_Type) {
-        type = e->type->tp_name;
-    }
+    const char *type = type_name(e);
     return type != NULL ? PyUnicode_FromFormat("%s.%s", type, name)
                         : PyUnicode_FromString(name);
 }
@@ -285,10 +313,8 @@ c_qualname(const fp_keyent *e, PyObject *descriptor)
 static PyObject *
 describe_c(const fp_keyent *e)
 {
-    PyObject *descriptor = own_descriptor(e);
-    PyObject *label = c_label(e, descriptor);
-    PyObject *name = label != NULL ? c_qualname(e, descriptor) : NULL;
-    Py_XDECREF(descriptor);
+    PyObject *label = c_label(e);
+    PyObject *name = label != NULL ? c_qualname(e) : NULL;
     if (name == NULL) {
         Py_XDECREF(label);
         return NULL;
@@ -299,9 +325,8 @@ describe_c(const fp_keyent *e)
 static PyObject *
 describe_type(const fp_keyent *e, const char *format)
 {
-    const char *name = ((PyTypeObject *)e->object)->tp_name;
-    return Py_BuildValue("(ssiNs)", "type", "~", 0,
-                         PyUnicode_FromFormat(format, name), name);
+    return Py_BuildValue("(ssiNO)", "type", "~", 0,
+                         PyUnicode_FromFormat(format, e->name), e->name);
 }
 
 static PyObject *
@@ -313,9 +338,9 @@ describe(const fp_keyent *e)
     case FP_TAG_C:
         return describe_c(e);
     case FP_TAG_TYPE:
-        return describe_type(e, "<class '%s'>");
+        return describe_type(e, "<class '%U'>");
     default:
-        return describe_type(e, "<callable '%s' object>");
+        return describe_type(e, "<callable '%U' object>");
     }
 }
 
@@ -324,8 +349,8 @@ fp_keyent_describe(const fp_keyent *e)
 {
     fp_keyent copy = *e;
     Py_XINCREF(copy.object);
-    Py_XINCREF((PyObject *)copy.type);
-    Py_XINCREF(copy.module);
+    Py_XINCREF(copy.type);
+    Py_XINCREF(copy.name);
     PyObject *text = describe(&copy);
     release(&copy);
     return text;

@@ -2,9 +2,12 @@
  *
  * A key is an address.  While it is in a tree, its object must not be freed
  * and its address must not be reused, so the table owns a reference until it
- * is cleared.  A C function that is bound to the program's data
- * (`some_list.append`) would keep that data alive; in that case the table owns
- * the type that has the method instead. */
+ * is cleared.  Two kinds of callables would keep the program's data alive
+ * with it.  A class of the program refers to its methods and through their
+ * closures to anything: its key is the address of its qualified name, which
+ * the classes made by one class statement share.  A C function that is bound
+ * to an object (`some_list.append`) refers to that object: the table owns the
+ * descriptor of the method instead, which the C type has that defines it. */
 #ifndef FP_PY_KEYTAB_H
 #define FP_PY_KEYTAB_H
 
@@ -14,9 +17,11 @@
 
 typedef struct fp_keyent {
     fp_key key;
-    PyObject *object;   /* owned: code object, type, descr, or self */
-    PyObject *module;   /* owned or NULL: __module__ of a builtin */
-    PyTypeObject *type; /* owned or NULL: type of a builtin's self */
+    PyObject *object; /* owned: code, type or its name, descriptor, or self */
+    PyObject *name; /* owned or NULL: a builtin's __module__, a type's name */
+    /* owned or NULL: the type of a builtin's self, or a weak reference to it
+     */
+    PyObject *type;
     /* borrowed, C functions: the objects above keep it alive */
     PyMethodDef *method;
     int32_t first_resume; /* byte offset, generators under setprofile */
@@ -67,8 +72,8 @@ int
 fp_keytab_is_muted(const fp_keytab *k, fp_key key);
 
 /* Adds [key] with references to the parts of [object] (a code object, a
- * callable, a type) that it needs.  Sets no exception.  FP_ENOMEM: not
- * added. */
+ * callable, a type) that it needs.  Sets no exception.  FP_ENOMEM: not added:
+ * no memory, or the type was renamed since [key] was made. */
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object);
 
@@ -102,6 +107,18 @@ fp_c_function_key(PyObject *callable)
     return 0;
 }
 
+/* Key of a type, or with FP_TAG_CALLABLE of the objects of a type. */
+static inline fp_key
+fp_type_key(PyTypeObject *type, int tag)
+{
+    PyObject *identity = (PyObject *)type;
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+        PyObject *name = ((PyHeapTypeObject *)type)->ht_qualname;
+        identity = name != NULL ? name : identity;
+    }
+    return (fp_key)identity | (fp_key)tag;
+}
+
 /* Can a call of [code] be suspended and resumed? */
 static inline int
 fp_code_can_suspend(const PyCodeObject *code)
@@ -117,6 +134,13 @@ static inline PyMethodDef *
 fp_key_method(fp_key key)
 {
     return (PyMethodDef *)(key & ~(fp_key)FP_TAG_MASK);
+}
+
+/* Of a code object, a type or a callable: what the key is the address of. */
+static inline PyObject *
+fp_key_object(fp_key key)
+{
+    return (PyObject *)(key & ~(fp_key)FP_TAG_MASK);
 }
 
 #endif

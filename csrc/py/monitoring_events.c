@@ -173,9 +173,9 @@ key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
         return 0;
     }
     if (PyType_Check(callable)) {
-        return (fp_key)callable | FP_TAG_TYPE;
+        return fp_type_key((PyTypeObject *)callable, FP_TAG_TYPE);
     }
-    return (fp_key)type | FP_TAG_CALLABLE;
+    return fp_type_key(type, FP_TAG_CALLABLE);
 }
 
 /* Does the call of a CALL event end without an event?  `f(*args)` sends none

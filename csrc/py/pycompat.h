@@ -176,6 +176,38 @@ fp_compat_type_dict(PyTypeObject *type)
 #endif
 }
 
+/* The value of [key] in [dict]; new reference, NULL if there is none or with an
+ * exception. */
+static inline PyObject *
+fp_compat_dict_get(PyObject *dict, PyObject *key)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *value = NULL;
+    (void)PyDict_GetItemRef(dict, key, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+/* What a weak reference refers to, or [object] itself if it is none; new
+ * reference, NULL if that is gone or [object] is NULL. */
+static inline PyObject *
+fp_compat_strong(PyObject *object)
+{
+    if (object == NULL || !PyWeakref_Check(object)) {
+        return Py_XNewRef(object);
+    }
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *referent = NULL;
+    (void)PyWeakref_GetRef(object, &referent);
+    return referent;
+#else
+    PyObject *referent = PyWeakref_GetObject(object);
+    return referent != Py_None ? Py_XNewRef(referent) : NULL;
+#endif
+}
+
 /* Does a call instruction without a CALL event enter the `__init__` of [type]
  * without C code in between?  3.13 does for objects with inline values. */
 static inline int

@@ -82,15 +82,8 @@ belongs_to(const fp_keyent *e, const char *name)
     if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
         return strcmp(PyDescr_TYPE(e->object)->tp_name, name) == 0;
     }
-    /* A bound method is identified by its object's type, which may inherit
-     * it. */
-    for (const PyTypeObject *t = e->type; t != NULL; t = t->tp_base) {
-        if (strcmp(t->tp_name, name) == 0) {
-            return 1;
-        }
-    }
-    return e->module != NULL && PyUnicode_Check(e->module) &&
-           PyUnicode_CompareWithASCIIString(e->module, name) == 0;
+    return e->name != NULL && PyUnicode_Check(e->name) &&
+           PyUnicode_CompareWithASCIIString(e->name, name) == 0;
 }
 
 fp_kind

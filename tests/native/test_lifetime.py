@@ -538,3 +538,78 @@ assert sum(s[2] for s in d["sections"]) == 8 * 1000
     )
     result.check()
     assert result.stderr == ""
+
+
+def test_classes_of_the_program_and_what_their_methods_close_over_are_not_kept(
+    backend: str,
+) -> None:
+    """Their calls are recorded, also where another class has the memory of one that is gone."""
+    check(
+        """
+import collections, gc, weakref
+from fastprof._core import Recorder
+class Model: pass
+def make():
+    model = Model()
+    class Meta(type): pass
+    class Layer(metaclass=Meta):
+        def weights(self): return model
+    class Batch(list):
+        def weights(self): return model
+    class Step:
+        def __call__(self): return model
+    class Scale:
+        __call__ = len([]).__add__
+        def weights(self): return model
+    Layer().weights(); Layer.mro(); Layer.__subclasses__()
+    Batch().append(1); Batch().copy(); Batch.__class_getitem__(int)
+    super(Batch, Batch).__init_subclass__()
+    dict.fromkeys([1]); Step()(); Scale()(1)
+    things = (model, Meta, Layer, Batch, Step, Scale)
+    return [weakref.ref(thing, gone.append) for thing in things]
+gone = collections.deque()
+r = Recorder(backend=BACKEND)
+r.enable()
+alive = [ref for _ in range(200) for ref in make()]
+r.disable()
+gc.collect()
+left = [ref() for ref in alive if ref() is not None]
+assert not left, (len(left), left[:6])
+assert len(gone) == len(alive)
+d = r.export()
+calls = {}
+for thread in d["threads"]:
+    for key, number in zip(thread[2][1], thread[2][2]):
+        name = d["keys"][key][4]
+        calls[name] = calls.get(name, 0) + number
+assert calls["list.append"] == calls["list.copy"] == calls["dict.fromkeys"] == 200, calls
+assert calls["type.mro"] == calls["type.__subclasses__"] == 200, calls
+if BACKEND == "monitoring":
+    assert calls["Layer"] == 200 and calls["Batch"] == calls["Step"] == 400, calls
+    assert calls["Scale"] == 400, calls
+""",
+        backend,
+    )
+
+
+def test_a_class_that_is_renamed_while_it_is_called_is_recorded(backend: str) -> None:
+    check(
+        """
+from fastprof._core import Recorder
+class Model:
+    def __init__(self, name):
+        type(self).__qualname__ = "".join(["renamed ", name])
+def make():
+    for i in range(1000):
+        Model(str(i))
+r = Recorder(backend=BACKEND)
+r.enable()
+make()
+r.disable()
+d = r.export()
+names = [key[4] for key in d["keys"]]
+assert "Model.__init__" in names or "__init__" in names, names
+r.clear()
+""",
+        backend,
+    )
