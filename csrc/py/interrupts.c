@@ -54,13 +54,35 @@ let_it_come_again(void)
     Py_XDECREF(tb);
 }
 
+/* Asks fastprof.guards whether the current exception, an Exception, came from
+ * outside of the code that raised it. */
+static int
+is_from_outside(void)
+{
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    PyErr_NormalizeException(&type, &exc, &tb);
+    if (tb != NULL) {
+        PyException_SetTraceback(exc, tb);
+    }
+    PyObject *guards = PyImport_ImportModule("fastprof.guards");
+    PyObject *answer =
+        guards ? PyObject_CallMethod(guards, "is_from_outside", "O", exc)
+               : NULL;
+    int outside = answer == Py_True;
+    Py_XDECREF(answer);
+    Py_XDECREF(guards);
+    PyErr_Restore(type, exc, tb); /* drops an error of these calls */
+    return outside;
+}
+
 int
 fp_error_drop(void)
 {
     if (PyErr_Occurred() == NULL) {
         return 0;
     }
-    if (PyErr_ExceptionMatches(PyExc_Exception)) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) && !is_from_outside()) {
         PyErr_Clear();
         return 0;
     }

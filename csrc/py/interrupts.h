@@ -4,9 +4,9 @@
 
 #include "py/pycompat.h"
 
-/* Clears the current exception, if any.  Returns 1 if it was Ctrl-C, or
- * SystemExit from a signal handler: that belongs to the program, which gets it
- * a moment later, outside of fastprof's code. */
+/* Clears the current exception, if any.  Returns 1 if it was Ctrl-C, or came
+ * from a signal handler: that belongs to the program, which gets it a moment
+ * later, outside of fastprof's code. */
 int
 fp_error_drop(void);
 

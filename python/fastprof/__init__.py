@@ -24,6 +24,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - sources on a path have not met p
     raise ImportError("fastprof needs Python 3.10 or newer, and this is " + sys.version.split()[0])
 
 from fastprof._version import __version__
+from fastprof.guards import own_errors
 
 try:  # noqa: SIM105 - contextlib would make the import slower
     from fastprof.capture.sections import (
@@ -156,7 +157,7 @@ def _start_if_asked() -> None:
                 from fastprof.integrations import torch_loop
 
                 torch_loop.attach(profiler)
-        except Exception as error:  # the program continues without profiling
+        except own_errors() as error:  # the program continues without profiling
             import warnings
 
             warnings.warn(f"FASTPROF=1 did not work: {error}", RuntimeWarning, stacklevel=3)

@@ -4,11 +4,12 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from fastprof.errors import LoadError
+from fastprof.guards import dropped, own_errors
 
 _CHUNK = 1 << 20
 
@@ -76,7 +77,7 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     try:
         fd = os.open(temporary, flags, 0o600)
-    except OSError as error:  # the name given by the caller says more
+    except own_errors(OSError) as error:  # the name given by the caller says more
         raise OSError(error.errno, error.strerror, path) from None
     try:
         with open(fd, "wb") as stream:
@@ -85,7 +86,7 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
-        with suppress(OSError):
+        with dropped(OSError):
             os.unlink(temporary)
         raise
     _sync_directory(directory)
@@ -96,7 +97,7 @@ def _is_stream(path: str) -> bool:
         mode = Path(path).lstat().st_mode
         if stat.S_ISLNK(mode) and str(Path(path).parent) in _STREAM_DIRECTORIES:
             return not stat.S_ISDIR(Path(path).stat().st_mode)
-    except OSError:
+    except own_errors(OSError):
         return False  # opening the file will report the error
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)
 
@@ -117,7 +118,7 @@ def _open_stream(path: str) -> BinaryIO:
 
 def _sync_directory(directory: str) -> None:
     """Make the rename itself durable, if the system supports it."""
-    with suppress(OSError):
+    with dropped(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)

@@ -28,6 +28,7 @@ from dataclasses import astuple, dataclass, replace
 from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.capture.clock_reads import is_disturbed, sample
+from fastprof.guards import own_errors
 from fastprof.snapshot import Calibration, EventCost
 
 #: Fewest and most rounds: rounds continue until the least time of each loop has come up in
@@ -151,7 +152,7 @@ def calibration(backend: str) -> Calibration | None:
     if known is None or time.monotonic() - known.at_s >= _LATER_S * 2 ** (known.times - 1):
         try:
             _measured[backend] = known = _measured_again(known, backend)
-        except Exception:  # uncorrected times are better than none
+        except own_errors():  # uncorrected times are better than none
             if known is None:
                 return None
     return _calibration(
@@ -168,7 +169,7 @@ def _measured_again(known: _Measured | None, backend: str) -> _Measured:
         time.sleep(pause_s)
         try:
             found = replace(_merged(found, _measure(backend)), times=found.times)
-        except Exception:  # another profiler records now: disturbed costs are better than none
+        except own_errors():  # another profiler records now: disturbed costs are better than none
             break
     return found
 

@@ -11,6 +11,7 @@ Nothing here raises: the callers are in the middle of the training.
 import os
 
 from fastprof import _core
+from fastprof.guards import own_errors
 
 _VARIABLE = "NVTX_INJECTION64_PATH"
 
@@ -40,7 +41,7 @@ def begin() -> str | None:
         elif not _is_same_file(current, own):
             return f"NVTX ranges go to {current}, which {_VARIABLE} names"
         _core.nvtx_in(True)
-    except Exception as error:
+    except own_errors() as error:
         return f"listening to NVTX failed: {error}"
     return None
 
@@ -52,7 +53,7 @@ def end() -> None:
         _core.nvtx_in(False)
         if _set is not None and _core.nvtx_tool() == _set:
             del os.environ[_VARIABLE]
-    except Exception:
+    except own_errors():
         # Without the variable nothing needs to be undone.
         pass
     _set = None
@@ -66,7 +67,7 @@ def begin_out() -> str | None:
     """
     try:
         return _core.nvtx_out(True)
-    except Exception as error:
+    except own_errors() as error:
         return f"NVTX: {error}"
 
 

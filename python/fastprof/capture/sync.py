@@ -3,6 +3,7 @@
 import sys
 
 from fastprof import _core
+from fastprof.guards import own_errors
 
 
 class CudaSync:
@@ -29,7 +30,7 @@ class CudaSync:
             if not cuda.is_initialized() or cuda.is_current_stream_capturing():
                 return
             cuda.synchronize()
-        except Exception:  # a broken driver must not stop the training
+        except own_errors():  # a broken driver must not stop the training
             self.failures += 1
 
     def install(self) -> None:

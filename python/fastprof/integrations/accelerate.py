@@ -19,6 +19,7 @@ from typing import Any
 
 from accelerate.utils import ProfileKwargs
 
+from fastprof.guards import own_errors
 from fastprof.integrations._session.accelerate import (
     is_training,
     observe_model,
@@ -103,7 +104,7 @@ def _save(session: Session, stem: str) -> None:
     try:
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
         session.profiler.report().save(f"{stem}.fprof")
-    except Exception as error:  # must not end a finished training
+    except own_errors() as error:  # must not end a finished training
         session.run.faults.add("save_errors", "fastprof: save failed", error)
 
 

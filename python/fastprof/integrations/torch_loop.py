@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastprof.errors import StateError
+from fastprof.guards import own_errors
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.hooks import Hooks
 from fastprof.integrations._torch.importing import TorchImport
@@ -104,7 +105,7 @@ class TorchLoop:
             self._hooks = Hooks(torch, phases, loaders, rows, self._fail)
             self._hooks.remove_later(rows.remove)
             self._hooks.install()
-        except Exception as error:  # the training continues without sections
+        except own_errors() as error:  # the training continues without sections
             self._fail("the automatic sections could not be installed", error)
 
     def _fail(self, what: str, error: BaseException) -> None:

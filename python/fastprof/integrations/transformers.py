@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from fastprof.guards import own_errors
 from fastprof.integrations._session.common import ScalarLogger, check_options
 from fastprof.integrations._session.patches import Attachment
 from fastprof.integrations._session.session import Session
@@ -221,7 +222,7 @@ class TrainerAttachment(Attachment):
             pending = self._take_pending()
             try:
                 log(pending)
-            except Exception as error:  # a reporter that fails must not end the training
+            except own_errors() as error:  # a reporter that fails must not end the training
                 session.run.faults.add(
                     "logger_errors", "The trainer could not log the metrics", error
                 )

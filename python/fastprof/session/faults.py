@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from fastprof.guards import own_errors
+
 
 class Faults:
     """Collects faults around the recorder, for the log and for the report.
@@ -35,13 +37,13 @@ class Faults:
             import logging
 
             logging.getLogger("fastprof").warning("%s", sentence)
-        except Exception:  # a broken log handler; the note remains
+        except own_errors():  # a broken log handler; the note remains
             self.counts["log_errors"] += 1
 
 
 def _describe(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # an exception whose __str__ raises
+    except own_errors():  # an exception whose __str__ raises
         text = ""
     return f"{type(error).__name__}: {text:.200}" if text else type(error).__name__

@@ -13,6 +13,7 @@ from fastprof.capture.convert import thread_names
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
+from fastprof.guards import dropped, own_errors
 from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
@@ -214,7 +215,7 @@ class Run:
             try:
                 recorder.enable(callers=self.is_called)
                 self._recording_functions = True
-            except Exception as error:  # BusyError, or no memory
+            except own_errors() as error:  # BusyError, or no memory
                 if options.functions is True:
                     raise
                 self.faults.notes.append(f"Functions were not recorded: {error}")
@@ -235,10 +236,10 @@ class Run:
         try:
             if self._options.functions is not False:
                 tell_costs(self.recorder, self._options.recorder.backend)
-        except Exception as error:  # the run continues, uncorrected
+        except own_errors() as error:  # the run continues, uncorrected
             self.faults.notes.append(f"The hook's cost could not be measured: {error}")
         # Fails while another recorder is active; the report then states less.
-        with suppress(Exception):
+        with dropped():
             self._section_costs = section_costs()
 
     def _close(self) -> None:
@@ -642,7 +643,7 @@ class Run:
         """Run ``action``, which removes or restores the hook; if it fails, record no functions."""
         try:
             return action(*args)
-        except Exception as error:  # another profiler has taken it
+        except own_errors() as error:  # another profiler has taken it
             self.stop_functions(str(error))
             self._next_event = 0  # steps are measured from the next one on
             return None
@@ -651,7 +652,7 @@ class Run:
         """Run ``action``; turn its exceptions into faults."""
         try:
             action(*args)
-        except Exception as error:  # nothing may reach the training code
+        except own_errors() as error:  # nothing may reach the training code
             self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
 
     def at_limit(self) -> bool:

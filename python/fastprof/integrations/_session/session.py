@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastprof.capture import Section
+from fastprof.guards import own_errors
 from fastprof.integrations._torch import owner as torch_owner
 from fastprof.session import current
 from fastprof.session.loaders.timing import Holder
@@ -103,7 +104,7 @@ class Session:
                 self.run.framework = self._trainer
                 self.run.watches.keep_out_of_steps()
             self._steps_before = self.profiler.steps
-        except Exception as error:  # the training continues without it
+        except own_errors() as error:  # the training continues without it
             self.fail("The run could not be started", error)
 
     def _is_second(self) -> bool:
@@ -133,7 +134,7 @@ class Session:
             return None
         try:
             return action(*args)
-        except Exception as error:  # nothing may reach the training
+        except own_errors() as error:  # nothing may reach the training
             self.fail(what, error)
         return None
 
@@ -187,7 +188,7 @@ class Session:
             entry = _Entry(key, name, self.section(name) if name else None, late)
             self._stack.append(entry)
             self._switch(None if late else entry.section)
-        except Exception as error:
+        except own_errors() as error:
             self.fail("A section could not be opened", error)
 
     def close(self, key: object, *exc_info: Any) -> None:
@@ -204,7 +205,7 @@ class Session:
             name = stack[i].name
             del stack[i:]
             self._switch(_section_after(stack[-1], name) if stack else None, *exc_info)
-        except Exception as error:
+        except own_errors() as error:
             self.fail("A section could not be closed", error)
 
     def open_late(self) -> None:
@@ -270,7 +271,7 @@ class Session:
                 self.profiler.leave_phase("outside")
             self._switch(None)
             self.leave_container()
-        except Exception as error:
+        except own_errors() as error:
             self.run.faults.add("integration_errors", "fastprof: closing failed", error)
 
     def is_under_way(self, key: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from fastprof.capture.sections import profile_section
+from fastprof.guards import own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
 from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
@@ -135,6 +136,8 @@ class Loaders:
         """Handle the call of ``iter(loader)``: workers start here."""
         if not self._on or not self._phases.here():
             return
+        if not self._phases.fetching:  # the last one was abandoned
+            self._starting = 0
         self._starting += 1
         if self._starting == 1 and self._phases.aside():
             validates = self._validates(args[0])
@@ -194,7 +197,7 @@ class Loaders:
             known = self._before(iterator)
         except StopIteration:
             raise
-        except Exception as error:  # the batches must come
+        except own_errors() as error:  # the batches must come
             self._give_up(error)
             known = None
         entry = None if known is None else known.entry

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fastprof.guards import is_from_outside, own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.own_time import clock
 from fastprof.session.patching.wrapping import After, Args, Before, wrap
@@ -33,7 +34,7 @@ class Guarded:
         while self._undo:
             try:
                 self._undo.pop()()
-            except Exception as error:  # the others must still be removed
+            except own_errors() as error:  # the others must still be removed
                 self._fail("a hook could not be removed", error)
 
     # -- guarding
@@ -44,9 +45,21 @@ class Guarded:
             return None
         try:
             return action(*args)
-        except Exception as error:  # nothing may reach the training
-            self._switch_off(part, error)
+        except BaseException as error:  # nothing of ours may reach the training
+            self._failed(part, error)
         return None
+
+    def _failed(self, part: str, error: BaseException) -> None:
+        """Switch ``part`` off, unless ``error`` came from outside: that is raised again."""
+        if isinstance(error, Exception) and not is_from_outside(error):
+            self._switch_off(part, error)
+            return
+        self._abandon()
+        raise error
+
+    def _abandon(self) -> None:
+        """Forget the calls that are under way: an exception has ended a hook half-way."""
+        self._phases.abandon()
 
     def _switch_off(self, part: str, error: BaseException) -> None:
         self._off.add(part)
@@ -79,15 +92,15 @@ class Guarded:
         skip: Callable[[Args], bool] | None = None,
     ) -> Callable[..., Any]:
         """Return ``original`` between ``before`` and ``after``."""
-        off, switch_off, own = self._off, self._switch_off, self._own
+        off, failed, own = self._off, self._failed, self._own
 
         def guarded_before(args: Any, kwargs: Any) -> None:
             if part not in off:
                 began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     before(args, kwargs)  # type: ignore[misc]
-                except Exception as error:
-                    switch_off(part, error)
+                except BaseException as error:
+                    failed(part, error)
                 own.took(began, ns, apart_ns)
 
         def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
@@ -95,8 +108,8 @@ class Guarded:
                 began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     after(args, kwargs, result)
-                except Exception as error:
-                    switch_off(part, error)
+                except BaseException as error:
+                    failed(part, error)
                 own.took(began, ns, apart_ns)
 
         return wrap(original, before and guarded_before, guarded_after, skip)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from fastprof.capture.sections import profile_section
+from fastprof.guards import own_errors
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
@@ -100,8 +101,8 @@ class Hooks(Guarded):
                 began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     begins(module)
-                except Exception as error:
-                    self._switch_off("forward", error)
+                except BaseException as error:
+                    self._failed("forward", error)
                 own.took(began, ns, apart_ns)
 
         handle = module.register_module_forward_pre_hook(before_forward)
@@ -117,6 +118,10 @@ class Hooks(Guarded):
             self._replace("forward", self._torch, "compile", None, self._watch_compiled)
         self._watch_compiled()
         around_scripting(functools.partial(self._replace, "scripted modules"))
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._arm()
 
     def _arm(self) -> None:
         # Use the same key each time: torch.compile guards on it.
@@ -176,8 +181,8 @@ class Hooks(Guarded):
                 self._take_after()
             self._arm()
             self._phases.module_ends(module, output)
-        except Exception as error:
-            self._switch_off("forward", error)
+        except BaseException as error:
+            self._failed("forward", error)
         own.took(began, ns, apart_ns)
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
@@ -478,7 +483,7 @@ def _is_saved(names: dict[str, Any]) -> bool:
 def _is_on_gpu(args: Any) -> bool:
     try:
         return args[0].is_cuda is True
-    except Exception:  # a call without a tensor, or a class of tensors that refuses
+    except own_errors():  # a call without a tensor, or a class of tensors that refuses
         return False
 
 

@@ -9,6 +9,8 @@ has not stepped so far, or steps after inner ones.
 import weakref
 from typing import Any
 
+from fastprof.guards import own_errors
+
 #: Steps of one optimizer without its outer one, after which the outer one no longer counts: before
 #: the outer one has stepped, and afterwards (at least, and by the longest inner loop).
 _UNPROVEN = 16
@@ -105,5 +107,5 @@ def _shapes(optimizer: Any) -> list[Any]:
     """Return the shapes of its parameters; empty: unknown."""
     try:
         return [tuple(p.shape) for group in optimizer.param_groups for p in group["params"]]
-    except Exception:  # an optimizer of the program's, with other groups
+    except own_errors():  # an optimizer of the program's, with other groups
         return []

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from fastprof.guards import own_errors
+
 #: Attributes in which wrappers (DDP, compiled modules) keep the wrapped module.
 WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
 
@@ -69,7 +71,7 @@ def has_loss(output: Any) -> bool:
                 with torch._C.DisableTorchFunctionSubclass():
                     if value.dim() == 0 and value.requires_grad:
                         return True
-    except Exception:  # no attributes, or no plain tensor
+    except own_errors():  # no attributes, or no plain tensor
         pass
     return False
 
@@ -91,7 +93,7 @@ def has_compiled() -> bool:
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     try:
         return counters is not None and counters["frames"]["ok"] > 0
-    except Exception:  # another form in another torch
+    except own_errors():  # another form in another torch
         return False
 
 
@@ -157,7 +159,7 @@ class Models:
             # A parameter's __torch_function__ is the program's.
             with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
                 return _refused(optimizer.param_groups)
-        except Exception:  # an optimizer of the program's, with other groups
+        except own_errors():  # an optimizer of the program's, with other groups
             return ""
 
     def called(self, module: Any) -> None:

@@ -12,6 +12,7 @@ from time import thread_time_ns
 from typing import Any
 
 from fastprof.capture.sections import profile_section
+from fastprof.guards import own_errors
 from fastprof.integrations._torch.leaders import Leaders
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
@@ -270,7 +271,7 @@ class Phases:
         """Note in the run a module that records gradients, although nothing trains it."""
         try:
             found = self.models.untrained()
-        except Exception:  # a parameter without a size, or a list that changes meanwhile
+        except own_errors():  # a parameter without a size, or a list that changes meanwhile
             return
         if found is not None:
             name, size, whole, share = found
@@ -377,7 +378,10 @@ class Phases:
     def _step(self) -> None:
         # A program that ends steps itself defines the steps.
         if self._steps and self.run.steps == self._steps_seen:
-            self._steps_seen = self.run.step()
+            try:
+                self.run.step()
+            finally:  # an exception from outside may come after the step has ended
+                self._steps_seen = self.run.steps
             self.own_time.steps += 1
         if self._outside_after_step:
             self._outside_after_step = False
@@ -408,6 +412,7 @@ class Phases:
         if self._returned:
             self._came_next(backward=False)
         self.in_call = False
+        self._backwards = 0
         self._optimizers.clear()
         if validates and not self.infers:
             self.begin_evaluation()
@@ -540,6 +545,20 @@ class Phases:
         """End work outside of phases; the interrupted phase continues."""
         if self._next_is_backward.get(self._returned, 0) > 0:
             FORWARD.resume()
+
+    def abandon(self) -> None:
+        """Forget the calls that are under way, and close their sections."""
+        if not self.on or not self.in_training_thread():
+            return
+        self.in_call = self.fetching = self._in_closure = False
+        self._backwards = self._returned = 0
+        self._backward_at = None
+        self._optimizers.clear()
+        FORWARD.leave_now()
+        OPTIMIZER.leave_now()
+        if self._backward_opened:
+            self._backward_opened = False
+            BACKWARD.__exit__(None, None, None)
 
     def hand_back(self) -> None:
         """Return to steps, because hooks end while the run continues."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastprof.guards import own_errors
+
 
 @dataclass(slots=True)
 class CpuUse:
@@ -41,7 +43,7 @@ def used_ns() -> int | None:
         ended = os.times()
         own = time.process_time_ns()
         living = sum(map(_process_ns, _workers()))
-    except Exception:  # no such clock, a set that grew meanwhile, another multiprocessing
+    except own_errors():  # no such clock, a set that grew meanwhile, another multiprocessing
         return None
     return own + round((ended.children_user + ended.children_system) * 1e9) + living
 
@@ -60,6 +62,6 @@ def _process_ns(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:  # ended, or another system
+    except own_errors(OSError):  # ended, or another system
         return 0
     return sum(map(int, fields[11:15])) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))

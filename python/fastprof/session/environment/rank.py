@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fastprof.guards import own_errors
+
 #: Variables of a process's rank and of the number of processes: of torchrun and most others;
 _TORCHRUN = ("RANK", "WORLD_SIZE")
 #: of Open MPI, MPICH and Intel MPI, srun. mpirun may run in a job of Slurm.  sbatch sets
@@ -157,6 +159,6 @@ def _distributed() -> tuple[int, int] | None:
         state = jax_state()
         if state is not None:
             return int(state.process_id), max(1, int(state.num_processes))
-    except Exception:  # an unknown rank is no reason to stop
+    except own_errors():  # an unknown rank is no reason to stop
         pass
     return None

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from fastprof.guards import own_errors
 from fastprof.names import short_hash
 from fastprof.session.environment.rank import find_local_size
 
@@ -73,7 +74,7 @@ def surroundings() -> Facts:
         anomalies = getattr(sys.modules.get("torch"), "is_anomaly_enabled", None)
         if anomalies is not None and anomalies():
             facts["torch_anomaly_mode"] = True
-    except Exception:  # the program replaced a module or argv by something unusual
+    except own_errors():  # the program replaced a module or argv by something unusual
         pass
     return facts
 
@@ -106,7 +107,7 @@ def machine(proc: str = "/proc") -> dict[str, str]:
             known = re.search(r"^model name\s*: *(.+)", file.read(4096), re.MULTILINE)
         if known is not None:
             facts["cpu"] = known[1][:100]
-    except OSError:
+    except own_errors(OSError):
         host = platform.node()
     return {**facts, "host_id": short_hash(host)}
 
@@ -132,9 +133,9 @@ def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
                 quota = file.read()
             with open(f"{root}/cpu/cpu.cfs_period_us") as file:
                 period = file.read()
-        except OSError:
+        except own_errors(OSError):
             return None
-    except (OSError, ValueError):
+    except own_errors(OSError, ValueError):
         return None
     try:
         limit = int(quota) / int(period)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from fastprof.capture.options import Recorder
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.rival_profilers import Conflicts
@@ -171,7 +172,7 @@ class GpuLayer:
         """Call the collector; if it raises, switch the GPU layer off."""
         try:
             return action(*args)
-        except Exception as error:  # nothing may reach the training code
+        except own_errors() as error:  # nothing may reach the training code
             was, self.state = self.state, OFF
             self.reason = f"the collector failed: {type(error).__name__}"
             self._forget()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from fastprof.capture import Section
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
@@ -296,7 +297,7 @@ class MemorySampler:
                 self._device = self._optimizers.device = device
             stats = cuda.memory_stats(self._device)
             return Reading(**{name: int(stats.get(key, 0)) for name, key in _KEYS.items()})
-        except Exception as error:
+        except own_errors() as error:
             self._fail(error)
             return None
 
@@ -305,7 +306,7 @@ class MemorySampler:
             cuda = self._cuda()
             if cuda is not None and self._device is not None:
                 cuda.reset_peak_memory_stats(self._device)
-        except Exception as error:
+        except own_errors() as error:
             self._fail(error)
 
     _cuda = staticmethod(used_cuda)

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fastprof.guards import own_errors
 from fastprof.session.patching.compiling import compiling_test
 
 
@@ -58,7 +59,7 @@ class OptimizerMemory:
             # Occasionally is enough, because they rarely change: after steps 1, 2, 4, 8, ...
             if self.device is not None and not steps & (steps - 1):
                 self._sizes = sizes(list(self._seen), self.device)
-        except Exception as error:  # nothing may reach the training code
+        except own_errors() as error:  # nothing may reach the training code
             self.end()
             self._fail(error)
 

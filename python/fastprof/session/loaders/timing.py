@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from fastprof.capture import Section
 from fastprof.capture.options import check_float
+from fastprof.guards import own_errors
 from fastprof.session.loaders.worker_stats import Watches, watched
 from fastprof.session.output.metric_names import component_among
 
@@ -388,7 +389,7 @@ class ValidationIterator(TimedIterator):
         try:
             if self._fp_open and threading.get_ident() == self._fp_thread:
                 self._fp_close()
-        except Exception:  # half-made, or the interpreter is shutting down
+        except own_errors():  # half-made, or the interpreter is shutting down
             pass
 
 

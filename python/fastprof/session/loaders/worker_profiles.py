@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fastprof.capture.convert import fold_own_functions
 from fastprof.fileio import read_bounded
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerInit
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
@@ -70,7 +71,7 @@ class WorkerProfiles:
                     original, self._folder, tag, self._backend, self._max_depth, self.windows
                 )
                 changed = True
-            except Exception as error:
+            except own_errors() as error:
                 self.on = False
                 self._faults.add("worker_errors", "fastprof: workers are not recorded", error)
         try:
@@ -100,7 +101,7 @@ class WorkerProfiles:
                 tag = int(path.name.partition("-")[0])
                 data = json.loads(read_bounded(path, max_bytes=MAX_BYTES))
                 self._merged.setdefault(tag, MergedTree()).add(data)
-            except Exception as error:
+            except own_errors() as error:
                 self._faults.add("worker_errors", "fastprof: a worker's profile is lost", error)
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastprof.guards import dropped, own_errors
+
 #: Limits of a worker's tree and file.
 MAX_NODES = 50_000
 MAX_BYTES = 32 << 20
@@ -62,7 +64,7 @@ class WorkerInit:
         self.windows = windows
 
     def __call__(self, worker: int) -> None:
-        with contextlib.suppress(Exception):
+        with dropped():
             _WorkerRecording(self, worker).start()
         if self.original is not None:
             self.original(worker)
@@ -104,7 +106,7 @@ class _WorkerRecording:
     def _enable(self) -> None:
         try:
             self._recorder.enable()
-        except Exception as error:
+        except own_errors() as error:
             self._error = f"{type(error).__name__}: {error}"[:400]
 
     def _watch_fetches(self) -> None:
@@ -152,7 +154,7 @@ class _WorkerRecording:
             self._next_save = after + max(pause, _SAVE_SHARE * (after - now))
 
     def _finish(self) -> None:
-        with contextlib.suppress(Exception):
+        with dropped():
             self._recorder.disable()
         self._save(WHOLE)
         with contextlib.suppress(OSError):
@@ -160,7 +162,7 @@ class _WorkerRecording:
 
     def _save(self, suffix: str) -> None:
         """Write the file completely or not at all; without a file the worker is not counted."""
-        with contextlib.suppress(Exception):
+        with dropped():
             text = json.dumps(self._content(), separators=(",", ":"))
             if len(text) > MAX_BYTES:
                 return

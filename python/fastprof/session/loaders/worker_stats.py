@@ -16,7 +16,6 @@ whichever was later.  Both are visible here if the loop was waiting when the bat
 Batches that arrived at other times have no load time.
 """
 
-import contextlib
 import os
 import select
 import signal
@@ -27,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, Protocol
 
+from fastprof.guards import dropped, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
@@ -245,7 +245,7 @@ class LoaderWatch:
                 _add(self.resumes if resumed else self.starts, took_ns)
             if pass_.workers:
                 shared.stand_in(iterator)
-        except Exception as error:
+        except own_errors() as error:
             shared.give_up(error)
             return None
         return pass_
@@ -346,7 +346,7 @@ class Pass:
             try:
                 self._depth = _batches_ready(iterator)
                 caught_up = self._depth >= len(iterator._task_info) > 0
-            except Exception as error:
+            except own_errors() as error:
                 self._watch.shared.give_up(error)
                 caught_up = False
             self._since_ns = _clock() - self._newest_ns if caught_up else -1
@@ -384,7 +384,7 @@ class Pass:
                 for index in range(self._sent, sent):
                     self._sent_ns[index] = now
                 self._sent = sent
-            except Exception as error:
+            except own_errors() as error:
                 watch.shared.give_up(error)
 
     def _working_ns(self, now: int) -> int:
@@ -438,18 +438,18 @@ class Pass:
         watch = self._watch
         if self._shutdown_began and watch.shared.run.counting:
             _add(watch.shutdowns, _clock() - self._shutdown_began)
-            with contextlib.suppress(Exception):
+            with dropped():
                 # The loop may see a worker's closed pipe before the worker has an exit status.  The
                 # loader itself ends workers by SIGTERM.
                 killed = [w for w in self._ending if (w.exitcode or 0) < 0]
                 watch.died += sum(1 for w in killed if w.exitcode != -signal.SIGTERM)
-            with contextlib.suppress(Exception):
+            with dropped():
                 watch.shared.profiles.merge_many()
         self._shutdown_began, self._ending = 0, []
 
     def count_dead(self, iterator: Any) -> None:
         """Count the workers that have died, unless they were ended deliberately."""
-        with contextlib.suppress(Exception):
+        with dropped():
             if not iterator._shutdown:
                 self._watch.died += sum(1 for w in iterator._workers if w.exitcode not in (None, 0))
 
@@ -480,7 +480,7 @@ def _or_give_up(pass_: Pass, action: Callable[..., None], *args: Any) -> None:
     if shared.on:
         try:
             action(*args)
-        except Exception as error:
+        except own_errors() as error:
             shared.give_up(error)
 
 
@@ -514,7 +514,7 @@ def _own(thing: Any) -> dict[str, Any]:
     """Return attributes in an object's own dictionary; runs no code of its class."""
     try:
         own = object.__getattribute__(thing, "__dict__")
-    except Exception:  # it has slots, or is not a plain object
+    except own_errors():  # it has slots, or is not a plain object
         return {}
     return own if type(own) is dict else {}
 

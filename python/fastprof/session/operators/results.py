@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.operators.events import WindowEvents
 from fastprof.session.operators.limit import RECORDING_NS
@@ -85,7 +86,7 @@ class WindowResults:
             began = time.perf_counter_ns()
             try:
                 options.on_trace_ready(profile)
-            except Exception as error:  # the user's callback failed
+            except own_errors() as error:  # the user's callback failed
                 self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
             self._cost_ns -= time.perf_counter_ns() - began  # the program's time
         if options.save_dir is not None:
@@ -101,7 +102,7 @@ class WindowResults:
         directory, cuda = str(options.save_dir), bool(self.device)
         try:
             names = write_window(profile, events, directory, prefix, options, cuda=cuda)
-        except Exception as error:  # full disk, no permission, ...: keep the table
+        except own_errors() as error:  # full disk, no permission, ...: keep the table
             self._faults.add("operator_file_errors", "Writing the operators' files failed", error)
             return
         if len(self._files) < _MAX_LISTED:

@@ -6,9 +6,9 @@ another one's records.
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
+from fastprof.guards import dropped, is_from_outside, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.operators.function_hook import FunctionHook
 from fastprof.session.operators.limit import EventLimit
@@ -297,7 +297,7 @@ class OperatorWindows:
             # Before it begins: ending this later would end the program's.
             with self._foreign.own():
                 profile.stop()
-        except Exception as error:  # in the program's own call
+        except own_errors() as error:  # in the program's own call
             self._faults.add("operator_errors", "Ending an operator window failed", error)
 
     def _lose(self) -> None:
@@ -342,12 +342,15 @@ class OperatorWindows:
         """Call ``action``; if it raises, switch the operator layer off."""
         try:
             action(count)
-        except Exception as error:  # nothing may reach the training code
+        except BaseException as error:  # nothing of ours may reach the training code
             profile, self._profile, self._closed = self._profile, None, None
             if profile is not None:
                 # It may have failed half-way, and must not stay on.
-                with suppress(Exception), self._foreign.own():
+                with dropped(), self._foreign.own():
                     profile.stop()
-            self._leave()
             self._hook.put_back()
+            if not isinstance(error, Exception) or is_from_outside(error):
+                self._not_before = count + 1  # this window alone is lost
+                raise
+            self._leave()
             self._faults.add("operator_errors", "Operators failed and were switched off", error)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastprof.capture.options import Recorder
+from fastprof.guards import own_errors
 from fastprof.report import Report
 from fastprof.session.faults import Faults
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow
@@ -66,7 +67,7 @@ class MetricEmitter:
         began = clock()
         try:
             log(what, self._recorder.steps)
-        except Exception as error:  # any error of a user's logger
+        except own_errors() as error:  # any error of a user's logger
             self._log = None
             self._faults.add(
                 "logger_errors", "The metrics logger failed and was switched off", error

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fastprof.guards import own_errors
 from fastprof.render.formats import format_of
 from fastprof.report import Report
 from fastprof.session.environment.rank import Identity
@@ -112,12 +113,12 @@ class Outputs:
             return
         try:
             made = report()
-        except Exception as error:  # the training continues without
+        except own_errors() as error:  # the training continues without
             self._faults.add("report_errors", "fastprof: building the report failed", error)
             return
         for path in paths:
             try:
                 made.save(path_of_rank(str(path), identity))
-            except Exception as error:  # full disk, no permission, ...
+            except own_errors() as error:  # full disk, no permission, ...
                 self._failing.add(path)
                 self._faults.add("save_errors", f"Saving the run to {str(path)!r} failed", error)

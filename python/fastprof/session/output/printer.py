@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.output.periodic import final_report, periodic_report, timings
 from fastprof.snapshot import Snapshot
@@ -54,7 +55,7 @@ class ReportPrinter:
             flush = getattr(stream, "flush", None)
             if flush is not None:
                 flush()
-        except Exception as error:  # closed, full, or any error of a user's stream
+        except own_errors() as error:  # closed, full, or any error of a user's stream
             self.works = False
             self._faults.add(
                 "stream_errors", "The text reports failed and were switched off", error

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
+from fastprof.guards import own_errors
 from fastprof.report.origin import import_class
 
 #: The class of a library module's body by :func:`fastprof.report.origin.import_class`.
@@ -52,7 +53,7 @@ def _around(original: Callable[[Any, Any], None], recorder: Any) -> Callable[[An
                 body = rest(path)
             else:
                 end_rest(None)  # until the outermost body of a library ends
-        except Exception:  # a foreign loader
+        except own_errors():  # a foreign loader
             pass
         except BaseException:  # Ctrl-C: the rest would not end
             end_rest(None)

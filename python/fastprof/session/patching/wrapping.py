@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import MethodDescriptorType, MethodType
 from typing import Any
 
+from fastprof.guards import own_errors
+
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
@@ -39,17 +41,17 @@ def wrap(
         if skip is not None and skip(args):
             return original(*args, **kwargs)
         result: Any = FAILED
-        if before is not None:
-            try:  # noqa: SIM105
-                before(args, kwargs)
-            except Exception:
-                pass
         try:
+            if before is not None:
+                try:
+                    before(args, kwargs)
+                except own_errors():
+                    pass
             result = original(*args, **kwargs)
         finally:
-            try:  # noqa: SIM105
+            try:
                 after(args, kwargs, result)
-            except Exception:
+            except own_errors():
                 pass
         return result
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from fastprof.guards import dropped, own_errors
 from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (
     DIRECT,
@@ -199,7 +200,7 @@ class LiveRanks:
                 self._talk(channel)
         except Ended:
             self._metrics = {}
-        except Exception as error:  # nothing may reach the training code
+        except own_errors() as error:  # nothing may reach the training code
             self._metrics = {}
             if channel is None and self._mode is not True and not os.environ.get(DIRECTORY):
                 self._why_not = _no_channel(error)
@@ -353,7 +354,7 @@ class _Talk:
         """Return the last window of a rank that ends; None: it has none to publish."""
         try:
             return self._recording.window(ended=True) if self._publish_at and self.owns else None
-        except Exception:  # the recorder is already gone
+        except own_errors():  # the recorder is already gone
             return None
 
     def end(self, last: RankWindow, until: float | None, tell: Callable[[JobNow], None]) -> None:
@@ -363,14 +364,14 @@ class _Talk:
             until: when rank 0 stops waiting for the others; None: it does not ask them.
         """
         is_last = False
-        with suppress(Exception):  # the store is already gone
+        with dropped():  # the store is already gone
             if self._judge is not None and until is not None:
                 self._ask_all(self._judge, last, until, tell)
             self._publish(last)
             # The last rank clears the channel; in large jobs only rank 0 reads all values.
             asks = self._judge is not None or self._world <= _FEW
             is_last = asks and self._all_ended()
-        with suppress(Exception):
+        with dropped():
             self._channel.close(last=is_last)
 
     def _ask_all(
@@ -382,7 +383,7 @@ class _Talk:
             tell(self._hear_out(judge, last, until))
         except (OSError, Ended):  # the store is already gone
             pass
-        except Exception as error:  # this rank must still publish its end
+        except own_errors() as error:  # this rank must still publish its end
             self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")
 
     def _hear_out(self, judge: Judge, last: RankWindow, until: float) -> JobNow:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.convert import key_from
+from fastprof.guards import own_errors
 from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD
 from fastprof.report.ranks.live.window import (
@@ -316,7 +317,7 @@ class Recording:
 def _uses_cuda() -> bool:
     try:
         return used_cuda() is not None
-    except Exception:  # a torch without it
+    except own_errors():  # a torch without it
         return False
 
 

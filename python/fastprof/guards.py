@@ -1,0 +1,125 @@
+"""Guards: fastprof's own errors stop here; exceptions from outside pass to the program.
+
+An exception can come into any code of a thread: from a signal handler of the program (a time limit
+by SIGALRM), a debugger, or another thread (``PyThreadState_SetAsyncExc``).  While fastprof's code
+runs, it is still the program's.  So a guard around code that runs inside the program is ``except
+own_errors():``, not ``except Exception:``.  The traceback shows which of the two an exception is
+(decision 33).
+"""
+
+import _signal  # type: ignore[import-not-found]
+import sys
+from functools import partial
+from opcode import opmap
+from types import FunctionType, MethodType, TracebackType
+from typing import Any, TypeVar, overload
+
+_E = TypeVar("_E", bound=Exception)
+
+#: An instruction that raises an error of its own frame.
+_RAISING = {opmap[name] for name in ("RAISE_VARARGS", "RERAISE") if name in opmap}
+
+_VARARGS = 0x04  # a code object with *args; inspect.CO_VARARGS
+
+
+@overload
+def own_errors() -> tuple[type[Exception], ...]: ...
+@overload
+def own_errors(*kinds: type[_E]) -> tuple[type[_E], ...]: ...
+def own_errors(*kinds: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what an ``except`` clause catches: nothing if the current error is from outside.
+
+    Args:
+        kinds: the classes of errors to catch; none: ``Exception``.
+    """
+    return () if is_from_outside(sys.exc_info()[1]) else kinds or (Exception,)
+
+
+class dropped:  # noqa: N801 - like contextlib.suppress
+    """``contextlib.suppress`` for fastprof's own errors: those from outside pass.
+
+    Args:
+        kinds: as for :func:`own_errors`.
+    """
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds or (Exception,)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return isinstance(error, self._kinds) and not is_from_outside(error)
+
+
+def is_from_outside(error: BaseException | None) -> bool:
+    """Return whether ``error`` was raised into the code that guards against it, not by it.
+
+    Args:
+        error: an exception that is handled now: its traceback begins in the handling frame.
+    """
+    tb = None if error is None else error.__traceback__
+    if error is None or tb is None:
+        return False
+    handlers = _handlers()
+    while True:
+        # A handler, or a debugger's trace function, is called with the frame that it interrupts.
+        if tb.tb_frame.f_code in handlers or _is_given_its_caller(tb.tb_frame):
+            return True
+        if tb.tb_next is None:
+            return _is_asynchronous(error, tb)
+        tb = tb.tb_next
+
+
+def _is_given_its_caller(frame: Any) -> bool:
+    caller, code = frame.f_back, frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
+    names, values = code.co_varnames[:count], frame.f_locals
+    if caller is None:
+        return False
+    for value in (values.get(name) for name in names):
+        if value is caller or (type(value) is tuple and any(one is caller for one in value)):
+            return True
+    return False
+
+
+def _handlers() -> set[object]:
+    """Return the code of the handlers that the program has set now."""
+    codes = set()
+    for number in range(1, _signal.NSIG):
+        handler: Any = _signal.getsignal(number)
+        if handler is None or isinstance(handler, int):
+            continue  # of C, or no handler
+        while isinstance(handler, partial):
+            handler = handler.func
+        if not isinstance(handler, FunctionType | MethodType):
+            handler = type(handler).__call__
+        codes.add(getattr(handler, "__code__", None))
+    return codes
+
+
+def _is_asynchronous(error: BaseException, innermost: TracebackType) -> bool:
+    """Return whether ``PyThreadState_SetAsyncExc`` raised ``error``.
+
+    That makes it by calling its class without arguments, between two instructions.  Other errors
+    without arguments are raised by an instruction of the frame, and a few by C functions.
+    """
+    made_by = type(error).__init__
+    if isinstance(made_by, FunctionType):
+        code, defaults = made_by.__code__, made_by.__defaults__ or ()
+        needed = code.co_argcount - len(defaults) - 1
+        keywords = code.co_kwonlyargcount - len(made_by.__kwdefaults__ or ())
+        if needed > 0 or keywords > 0:
+            return False
+    elif error.args:
+        return False
+    if isinstance(error, MemoryError | StopIteration | StopAsyncIteration):
+        return False
+    if type(error).__module__ == "_queue":  # Empty
+        return False
+    codes = innermost.tb_frame.f_code.co_code
+    return codes[innermost.tb_lasti] not in _RAISING
