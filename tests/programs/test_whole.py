@@ -20,6 +20,9 @@ report = fastprof.load("out/train_profile.fprof")
 print("STEPS", report.steps.count, "|", report.meta.get("steps_ended_by"))
 print("ROWS", *(row.name for row in report.steps.rows))
 print("PHASES", *(row.name for row in report.phases))
+for stage in report.stages:
+    print(stage.name.upper().replace(" ", ""), stage.of, "|", stage.mean_ms)
+print("LOADERS", *(f"{row.name}:{row.batches}" for row in report.loaders))
 for note in report.notes:
     print("NOTE", note)
 """
@@ -58,3 +61,15 @@ def test_batches_that_were_read_before_the_training_need_no_workers(tmp_path: Pa
     found = recorded("list", tmp_path)
     assert found["STEPS"] == "80 | optimizers"
     assert "could load them meanwhile" not in found["screen"]
+
+
+def test_a_run_with_two_stages_has_the_steps_of_each(tmp_path: Path) -> None:
+    found = recorded("stages", tmp_path)
+    assert found["LOADERS"] == "loader0:40 loader1:25"
+    first, second = (found[name].split(" | ") for name in ("STAGE1", "STAGE2"))
+    assert (first[0], second[0]) == ("SGD, loader0", "Adam, loader1")
+    assert float(second[1]) >= 60
+    assert float(first[1]) < float(second[1]) / 2
+    assert "stage 1 (SGD, loader0)" in found["screen"]
+    assert "Step times vary" not in found["screen"]
+    assert "its shapes or sequence lengths differ" not in found["screen"]

@@ -69,4 +69,20 @@ for _ in range(2):
         optimizer.step()
         optimizer.zero_grad()
 """,
+    "stages": """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def stage(kind, batches, size, ms):
+    net = torch.nn.Linear(size, 2)
+    optimizer = kind(net.parameters(), lr=0.1)
+    for (x,) in DataLoader(TensorDataset(torch.ones(2 * batches, size)), batch_size=2):
+        net(x).square().mean().backward()
+        time.sleep(ms / 1e3)
+        optimizer.step()
+        optimizer.zero_grad()
+
+stage(torch.optim.SGD, 40, 4, 0)
+stage(torch.optim.Adam, 25, 8, 60)
+""",
 }

@@ -66,6 +66,8 @@ def _consistent(facts: Facts) -> _Answer:
     cv = facts.report.steps.cv
     if cv is None or not facts.steps:
         return None, "no step was measured"
+    if facts.report.stages:
+        return None, "the run has stages with different steps"
     return cv < (LIMITS["step-cv"].warning or 0), f"varies by {percent(cv)}"
 
 

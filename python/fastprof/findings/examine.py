@@ -202,6 +202,7 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
     if by and draft.promises:
         counted = ", ".join(map(subject, by))
         evidence += (f"What is already counted under {counted} is not counted here again.",)
+    evidence += _by_stage(facts, draft)
     ms = draft.ms if draft.promises and facts.share(draft.ms or 0.0) >= _LITTLE else None
     share = None if ms is None else facts.share(ms)
     steps = facts.report.steps.count
@@ -219,6 +220,16 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
         saving_share=share,
         saving_total_ms=ms * steps if ms is not None and draft.beside else None,
     )
+
+
+def _by_stage(facts: Facts, draft: Draft) -> tuple[str, ...]:
+    """Return in which stage of the run the sections of a finding have most of their time."""
+    stages = facts.report.stages
+    if not stages or not draft.sections:
+        return ()
+    most = max(stages, key=lambda stage: stage.share(*draft.sections))
+    parts = [f"{percent(stage.share(*draft.sections))} of {stage.name}" for stage in stages]
+    return (f"The sections take {', '.join(parts)}: look at {most.name} ({most.of}) first.",)
 
 
 def _rank(draft: Draft, finding: Finding, facts: Facts) -> tuple[float, int]:

@@ -19,6 +19,7 @@ from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
 from fastprof.tables.report import functions_brief, other_threads_text, steps_brief
 from fastprof.tables.run_phases import phases_text
+from fastprof.tables.stages import stages_brief, stages_text
 from fastprof.tables.steps import row_name
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
@@ -100,7 +101,9 @@ def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) ->
 def _steps(report: Report, width: int) -> list[str]:
     """Return the parts of a step, by section and by kind of time; then the rest of the run."""
     lines = []
-    tables = steps_brief(report, _SECTIONS)
+    stages = stages_text(report)
+    lines += wrapped(stages, width, rest="  ") if stages else []
+    tables = stages_brief(report) if stages else steps_brief(report, _SECTIONS)
     if tables.rows:
         drawn = table_lines(tables, width)
         lines += [drawn[0], *drawn[2:]]

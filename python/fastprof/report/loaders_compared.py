@@ -1,7 +1,7 @@
 """Compares loaders: which one is slow, in which phase, and how often the run used it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, with_percent
@@ -22,11 +22,15 @@ _REASONS = {
 _DEVIATIONS = 4.0
 
 
-def compared(rows: Sequence[LoaderRow]) -> list[str]:
+def compared(rows: Sequence[LoaderRow], apart: Collection[str] = ()) -> list[str]:
     """Return the differences between the loaders of one split, a sentence each.
 
     Loaders with fewer batches than :data:`MIN_SAMPLES` are left out.
+
+    Args:
+        apart: loaders of different stages of the run, whose models may differ.
     """
+    rows = [row for row in rows if row.name not in apart]
     out: list[str] = []
     for split in dict.fromkeys(row.split for row in rows):
         known = [r for r in rows if r.split == split and r.batches >= MIN_SAMPLES]

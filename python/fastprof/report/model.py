@@ -37,6 +37,7 @@ from fastprof.report.rows import (
 )
 from fastprof.report.run_phases import ALL, PhaseRow, chosen_phase, phase_rows, steps_in, view_of
 from fastprof.report.sections import row_groups, section_rows
+from fastprof.report.stages import StageRow, stage_rows
 from fastprof.report.step_table import step_table
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
@@ -76,6 +77,8 @@ class Report:
     operators: OperatorReport | None = None
     #: One table per loader: the functions in its worker processes, separate from this process.
     worker_functions: tuple[ThreadTable, ...] = ()
+    #: Parts of the steps with another optimizer on other data; empty: the run has one.
+    stages: tuple[StageRow, ...] = ()
     # The rules walk the tree, and one output needs their result in several places.
     _examined: list[Examination] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -266,7 +269,7 @@ def build_report(
     # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, by_section, kernels, counted)
-    loaders = loader_rows(snapshot)
+    loaders, stages = loader_rows(snapshot), stage_rows(whole)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
@@ -281,7 +284,7 @@ def build_report(
         notes=(
             *beyond_notes(snapshot, phase),
             *loader_notes(snapshot, loaders),
-            *compared(loaders),
+            *compared(loaders, {stage.loader for stage in stages}),
             *make_notes(snapshot, gpu_part),
         ),
         snapshot=whole,
@@ -294,4 +297,5 @@ def build_report(
         correct_times=correct_times,
         worker_functions=worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
+        stages=stages,
     )

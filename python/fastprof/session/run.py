@@ -39,6 +39,7 @@ from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.ranks.live import LiveRanks
 from fastprof.session.run_phase import RunPhase
+from fastprof.session.stages import Stages
 from fastprof.session.unprofiled import UnprofiledSteps
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Run:
         self.own_time: OwnTime = OwnTime()
         #: Wall time and CPU time of the training thread in calls of backward, where they are read.
         self.backward_ns = self.backward_cpu_ns = 0
+        #: Parts of the run with another optimizer on other data.
+        self.stages = Stages(self.recorder, lambda tag: self.registry.entries[tag].name)
         self._metrics = MetricEmitter(
             self.recorder,
             MetricWindow(self.registry, batch_wait=options.batch_wait),
@@ -117,7 +120,7 @@ class Run:
             self.faults,
             options.logger,
             self.own_time,
-            lambda: self._ranks.metrics,
+            lambda: {**self._ranks.metrics, **self._stage()},
         )
         self._printer: ReportPrinter | None = None
         self._recording_functions = False
@@ -475,6 +478,9 @@ class Run:
         if self._state == _RUNNING:
             self._protect("metrics", self.recorder.set_loader, self.train_tag)
 
+    def _stage(self) -> dict[str, float]:
+        return {"stage": self.stages.number} if self.stages.number else {}
+
     # -- results ---------------------------------------------------------------
 
     @property
@@ -554,6 +560,7 @@ class Run:
             },
             gpu=gpu,
             operators=self._operators.recorded(),
+            stages=self.stages.stages(),
             loaders=loader_stats(self.registry, self.recorder.loader_totals(), self.watches),
             counters={**snapshot.counters, **counts},
         )

@@ -51,6 +51,7 @@ from fastprof.snapshot.memory import MemorySnapshot
 from fastprof.snapshot.operators import OperatorSnapshot
 from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers
+from fastprof.snapshot.stages import Stage
 from fastprof.snapshot.steps import MAX_PLACES, PlainSteps, SplitKind, SplitPlace, StepSeries
 from fastprof.snapshot.trace import TraceSnapshot
 
@@ -389,6 +390,8 @@ class Snapshot(Record):
     trace: TraceSnapshot | None = None
     #: The time of each phase of the run; empty: the recording has no phases.
     phases: tuple[PhaseTime, ...] = ()
+    #: Stages of the run; empty: one.
+    stages: tuple[Stage, ...] = ()
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -28,6 +28,7 @@ from fastprof.tables.loaders import loader_tables
 from fastprof.tables.operators import operator_tables
 from fastprof.tables.overview import known_figures
 from fastprof.tables.run_phases import phases_table
+from fastprof.tables.stages import stages_table
 from fastprof.tables.steps import split_table
 
 #: Number of functions in the list.
@@ -90,6 +91,7 @@ def all_tables(report: Report) -> list[Table]:
     made = (
         _overview(report),
         phases_table(report),
+        stages_table(report),
         steps_table(report),
         split_table(report),
         _outliers(report),

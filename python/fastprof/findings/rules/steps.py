@@ -53,6 +53,8 @@ def step_time_variation(facts: Facts) -> Draft | None:
     times = _step_times(facts)
     if times is None:
         raise Abstain("the step times are not known")
+    if facts.report.stages:
+        raise Abstain("the run has stages with different steps")
     cv, quick, p50, p95, mean, longest = times
     limit = LIMITS["step-cv"]
     severity = capped(limit.grade(cv), facts)

@@ -302,6 +302,7 @@ class Phases:
 
     def optimizer_made(self, optimizer: Any) -> None:
         """Handle a new optimizer."""
+        self.run.registry.part += 1
         self.models.optimizer_made(optimizer)
         self._leaders.made(optimizer)
 
@@ -366,7 +367,10 @@ class Phases:
                 self.models.optimizer_stepped(stepped)
                 if not self._steps_to_look:
                     self._look_for_untrained()
+            self.run.stages.at_step(stepped, type(stepped).__name__, self.run.train_tag)
             if self._leaders.ends_step(stepped):
+                if self.run.facts.get("steps_ended_by") == "batches":
+                    self.run.facts["steps_ended_by"] = "optimizers"
                 self._step()
 
     @staticmethod
@@ -448,6 +452,7 @@ class Phases:
         else:
             return
         FORWARD.leave_now()
+        self.run.stages.at_step(self, "", self.run.train_tag)
         self._step()
 
     def model_evals(self, module: Any) -> None:

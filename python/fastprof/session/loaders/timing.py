@@ -20,6 +20,9 @@ SPLITS = ("train", "val")
 NO_LOADER = -1
 UNKNOWN = "unknown"
 
+#: With more loaders, a new one takes the number of a dead one in any part of the run.
+_MOST_PARTS = 8
+
 
 @dataclass(slots=True, eq=False)
 class LoaderEntry:
@@ -34,6 +37,8 @@ class LoaderEntry:
     #: Whether the split is known, not guessed; and whether the user stated it.
     settled: bool = True
     told: bool = True
+    #: The last part of the run that used it.
+    part: int = 0
 
 
 class LoaderRegistry:
@@ -42,10 +47,13 @@ class LoaderRegistry:
     The same name (and split) is the same loader, for any object.  An unnamed loader is
     ``loader{i}``, in the order of appearance within its split.  The same object keeps its number,
     and an object that replaces a dead one of the same type takes over its number: a generator made
-    anew in each epoch is one loader, not one per epoch.
+    anew in each epoch is one loader, not one per epoch.  A new optimizer begins another part of the
+    run, in which a new loader of new data is another one.
     """
 
     def __init__(self) -> None:
+        #: Number of the part of the run.
+        self.part = 0
         self.entries: list[LoaderEntry] = []
         self._named: dict[tuple[str, str], LoaderEntry] = {}
         self._unnamed: list[tuple[LoaderEntry, Holder]] = []
@@ -89,6 +97,7 @@ class LoaderRegistry:
             self._data[entry.tag] = Holder(data_of(iterable))
         if not entry.settled:
             self._move(entry, split)
+        entry.part = self.part
         return entry
 
     def find_guessed(
@@ -101,6 +110,10 @@ class LoaderRegistry:
         # Of this loader, of an earlier one over the same data, of a similar one.
         found: list[list[LoaderEntry]] = [[], [], []]
         data = data_of(iterable)
+
+        def same_part(entry: LoaderEntry) -> bool:
+            return entry.part == self.part or len(self.entries) >= _MOST_PARTS
+
         for entry, holder in self._unnamed:
             if entry.told:
                 continue
@@ -111,7 +124,7 @@ class LoaderRegistry:
                 # Trainers keep every validation loader that they made.
                 if gone or (entry.settled and entry.split == split == "val"):
                     found[1].append(entry)
-            elif gone and entry.split == split and theirs.is_free_for(data):
+            elif gone and entry.split == split and theirs.is_free_for(data) and same_part(entry):
                 found[2].append(entry)
         for entries in found:
             best = _best(entries, split, sure)

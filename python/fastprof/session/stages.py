@@ -1,0 +1,102 @@
+"""Tells stages of a run apart: pretraining and finetuning have different steps.
+
+A stage begins when an optimizer that has not stepped before steps on a batch of a loader that the
+current stage has not used.  If an optimizer of an earlier stage steps again, they were no stages
+but parts of one loop, and become one.
+"""
+
+import weakref
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastprof.capture.options import Recorder
+from fastprof.snapshot.stages import Stage
+
+#: Further stages count as part of the last one: folds of a cross-validation, for example.
+_MOST = 8
+
+
+@dataclass(slots=True)
+class _Open:
+    """A stage as far as it is known: its first step, measured steps before it, its loaders."""
+
+    optimizer: str
+    tag: int
+    first: int = 0
+    before: int = 0
+    tags: set[int] = field(default_factory=set)
+    result: Stage | None = None
+
+
+class Stages:
+    """The stages of one run; only the training thread calls it.
+
+    Args:
+        name: returns a loader's name by its tag.
+    """
+
+    def __init__(self, recorder: Recorder, name: Callable[[int], str]) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._stages: list[_Open] = []
+        self._of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._last: tuple[int, int] | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the current stage, from 1; 0: there is only one so far."""
+        return len(self._stages) if len(self._stages) > 1 else 0
+
+    def at_step(self, by: object, optimizer: str, tag: int) -> None:
+        """Note the end of a step.
+
+        Args:
+            by: what ended it: an optimizer, or another object in a loop without one.
+            optimizer: the optimizer's class; empty: none.
+            tag: the loader of its batch.
+        """
+        if (id(by), tag) == self._last:
+            return
+        self._last = id(by), tag
+        stages, known = self._stages, self._of.get(by)
+        if known is None:
+            current = stages[-1] if stages else None
+            if current is None:
+                stages.append(_Open(optimizer, tag))
+            elif len(stages) < _MOST and (tag not in current.tags or not current.optimizer):
+                self._begin(current, optimizer, tag)
+            self._of[by] = len(stages) - 1
+        elif known < len(stages) - 1:
+            del stages[known + 1 :]
+            stages[known].result = None
+        stages[-1].tags.add(tag)
+
+    def _begin(self, current: _Open, optimizer: str, tag: int) -> None:
+        before, current.result = self._result(current)
+        self._stages.append(_Open(optimizer, tag, self._recorder.steps, before))
+
+    def _result(self, stage: _Open) -> tuple[int, Stage]:
+        """Return the number of measured steps so far, and the stage if it ends now."""
+        window = self._recorder.window(stage.first) or {}
+        walls = sorted(array("q", window.get("wall_ns", b"")))
+        measured = window.get("measured", stage.before)
+        sums = {name: sum(array("q", column)) for name, column in window.get("sections", ())}
+        return measured, Stage(
+            first=stage.first,
+            steps=max(0, measured - stage.before),
+            optimizer=stage.optimizer,
+            loader=self._name(stage.tag) if stage.tag >= 0 else "",
+            timed=len(walls),
+            sum_ns=sum(walls),
+            p50_ns=walls[len(walls) // 2] if walls else 0,
+            p95_ns=walls[len(walls) * 95 // 100] if walls else 0,
+            sections=tuple((name, ns) for name, ns in sums.items() if ns),
+        )
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Return all stages so far; none if there is only one."""
+        if len(self._stages) < 2:
+            return ()
+        return tuple(stage.result or self._result(stage)[1] for stage in self._stages)

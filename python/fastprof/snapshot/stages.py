@@ -1,0 +1,26 @@
+"""Stages of a run: parts of its steps with another optimizer on other data."""
+
+from dataclasses import dataclass
+
+from fastprof.snapshot.codec import Count, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Record):
+    """One stage; times are integer nanoseconds.
+
+    ``first`` is the 0-based number of its first step, ``steps`` the number of its measured steps.
+    The times are those of the last ``timed`` of them (at most 4096): their sum, their median and
+    95th percentile, and the sums of the top-level sections.  ``optimizer`` is a class, ``loader`` a
+    loader's name; empty: none.
+    """
+
+    first: Count
+    steps: Count
+    optimizer: str
+    loader: str
+    timed: Count
+    sum_ns: Count
+    p50_ns: Count
+    p95_ns: Count
+    sections: tuple[tuple[str, Count], ...] = ()
