@@ -329,6 +329,11 @@ def test_a_busy_machine_withholds_the_verdict():
     assert pair.step.verdict == "not tested"
     assert "the machine was busy: other programs took about" in pair.step.reason
     assert any("busy during the run after" in note for note in pair.notes)
+    assert "step (CPU)" not in str(fastprof.compare(quiet, disturbed)).partition("Before")[0]
+    # CPU time has no waits for a CPU in it.
+    cpu = {**busy(2), "cpu_ns": tuple(round(ms * MS) for ms in normal(12.0, N, 3))}
+    found = fastprof.compare(quiet, run(normal(15.0, N, 2), series=cpu))
+    assert "\nstep (CPU): slower, 5.00 -> " in str(found)
     # Preempted once in 20 steps, for up to 4 ms: 0.2 ms per step may be due to other programs.
     little = {
         "cpu_ns": tuple([5 * MS] * N),

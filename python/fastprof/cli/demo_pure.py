@@ -9,12 +9,16 @@ import random
 from collections.abc import Iterator, Sequence
 from operator import mul
 
+from fastprof.cli.demo_data import IndexedLabels, Labels, SearchedLabels, make_names
+
 Vector = list[float]
 Batch = tuple[list[Vector], list[float]]
 
 BATCH_SIZE = 32
 BATCHES_PER_EPOCH = 40
 _HIDDEN = 16
+#: So many that searching a name takes longer than the rest of a step.
+_SAMPLES = 30_000
 _NOISE = 0.1
 _RATE = 0.1
 _MOMENTUM = 0.9
@@ -28,8 +32,11 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 class HalfMoons:
     """Batches of noisy points of two half moons, with new points in every epoch."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, fixed: bool = True) -> None:
         self._random = random.Random(seed)
+        self._names = make_names(_SAMPLES)
+        labels = [self._random.randrange(2) for _ in self._names]
+        self._labels: Labels = (IndexedLabels if fixed else SearchedLabels)(self._names, labels)
 
     def __len__(self) -> int:
         return BATCHES_PER_EPOCH
@@ -39,7 +46,8 @@ class HalfMoons:
             yield self._batch()
 
     def _batch(self) -> Batch:
-        labels = [float(self._random.random() < 0.5) for _ in range(BATCH_SIZE)]
+        names = self._random.choices(self._names, k=BATCH_SIZE)
+        labels = [float(self._labels.label(name)) for name in names]
         return [self._point(label) for label in labels], labels
 
     def _point(self, label: float) -> Vector:
@@ -165,8 +173,8 @@ class PureTask:
 
     description = "a multilayer perceptron on two half moons, in pure Python"
 
-    def __init__(self) -> None:
-        self.batches = HalfMoons()
+    def __init__(self, *, fixed: bool = True) -> None:
+        self.batches = HalfMoons(fixed=fixed)
         self._network = Network()
 
     def loss(self, batch: Batch) -> Loss:

@@ -11,21 +11,29 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from fastprof.cli.demo_data import IndexedLabels, Labels, SearchedLabels, make_names
+
 _ALPHABET = "0123456789+=;"
 _LENGTH = 48
 _WIDTH = 64
 _BATCH_SIZE = 16
-_BATCHES_PER_EPOCH = 100
+#: So many that searching a name takes as long as the rest of a step.
+_SAMPLES = 100_000
 
 
 class Additions(Dataset[tuple[Tensor, Tensor]]):
     """Sequences of additions, generated on demand."""
 
+    def __init__(self, *, fixed: bool) -> None:
+        self._names = make_names(_SAMPLES)
+        seeds = range(len(self._names))
+        self._labels: Labels = (IndexedLabels if fixed else SearchedLabels)(self._names, seeds)
+
     def __len__(self) -> int:
-        return _BATCH_SIZE * _BATCHES_PER_EPOCH
+        return len(self._names)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        source = random.Random(index)
+        source = random.Random(self._labels.label(self._names[index]))
         text = ""
         while len(text) <= _LENGTH:
             a, b = source.randrange(10), source.randrange(10)
@@ -81,11 +89,11 @@ class TorchTask:
 
     description = "a small transformer on additions of digits, with PyTorch on the CPU"
 
-    def __init__(self) -> None:
+    def __init__(self, *, fixed: bool = True) -> None:
         torch.manual_seed(0)
         # The layers are so small that more threads would only wait for each other.
         torch.set_num_threads(1)
-        self.batches: Any = DataLoader(Additions(), batch_size=_BATCH_SIZE, shuffle=True)
+        self.batches: Any = DataLoader(Additions(fixed=fixed), batch_size=_BATCH_SIZE, shuffle=True)
         self._model = Transformer()
         self._criterion = nn.CrossEntropyLoss()
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=3e-3)

@@ -130,7 +130,8 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
         lines.append(text)
     elif comparison.basis == "run":
         lines.append("Step time: not compared, because not every run has measured steps.")
-    changed = [e for e in pair.effects if e.kind == "section" and e.significant]
+    kinds = ("section",) if step is None or step.verdict != NOT_TESTED else ("section", "cpu")
+    changed = [e for e in pair.effects if e.kind in kinds and e.significant]
     lines += [f"{short(e.name)}: {sentence(e, comparison.level)}" for e in changed]
     return tuple(lines)
 
