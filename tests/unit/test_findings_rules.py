@@ -185,6 +185,24 @@ def test_s1_20_a_samplers_time_is_found_below_data():
     assert "DynamicBatchSampler.__iter__ (data.py:7)" in " ".join(rules["sampler-time"].evidence)
 
 
+def test_a_training_that_awaits_its_data_is_found():
+    poll = calls(c_function("<method 'poll' of 'select.epoll' objects>", "epoll.poll"), 60)
+    select = calls(py("select", 1, "/usr/lib/selectors.py", "EpollSelector.select"), 0, 1, poll)
+    loop = calls(
+        py("_run_once", 2, "/usr/lib/asyncio/base_events.py", "BaseEventLoop._run_once"),
+        1, 1, select,
+    )  # fmt: skip
+    phases = {"forward": 14, "backward": 18, "optimizer": 2}
+    rules = found(run(phases, step_ms=100, inside={"": [loop]}))
+    assert list(rules) == ["data-loading"]
+    made = rules["data-loading"]
+    assert (made.severity, made.saving_ms) == ("critical", None)
+    assert made.title == "Training awaits its data, or another coroutine, for 60.0 % of the step"
+    assert "asyncio.create_task" in " ".join(made.fix)
+    # A program without an event loop polls for other reasons.
+    assert "data-loading" not in found(run(phases, step_ms=100, inside={"": [select]}))
+
+
 # ---- phases ----
 
 

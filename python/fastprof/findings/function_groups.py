@@ -125,6 +125,8 @@ GROUPS: Mapping[str, Match] = {
     "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
+    # Where asyncio's event loop waits if no coroutine can go on.
+    "event-loop": _python(r"(?:^|/)selectors\.py$", r"(?:\w*Selector\.)?select"),
     "loader-workers": _python(
         r"torch/utils/data/dataloader\.py$",
         r"_MultiProcessingDataLoaderIter\..*|_try_put_index|_try_get_data|_process_data",

@@ -35,6 +35,7 @@ from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, any_workers, called
 from fastprof.report.origin import is_users
+from fastprof.report.rows import UNACCOUNTED
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -64,6 +65,9 @@ def data_loading(facts: Facts) -> Draft | None:
     if ms is None:
         ms = use.ms or None
     if ms is None:
+        awaited = _awaited(facts)
+        if awaited is not None:
+            return awaited
         raise Abstain("no section data or data_loading ran, and no torch DataLoader was seen")
     measured, stalled = ms, ""
     if facts.timeline is not None:
@@ -134,6 +138,34 @@ def data_loading(facts: Facts) -> Draft | None:
         draft = replace(draft, grade=lambda rest: _most(grade(rest)))
     # How much cheaper loading can become is unknown.
     return replace(draft, promises=found.advised is not None)
+
+
+def _awaited(facts: Facts) -> Draft | None:
+    """Return the finding for a training in a coroutine, whose event loop waits; None: it does not.
+
+    It waits for nothing but what the training awaits: any other coroutine could run.
+    """
+    keys = facts.report.view.keys
+    if not facts.steps or not any(key.qualname == "BaseEventLoop._run_once" for key in keys):
+        return None
+    ms = facts.use("event-loop").places.get(UNACCOUNTED, 0.0)
+    draft = share_draft(
+        facts, LIMITS["data-share"], ms,
+        rule="data-loading",
+        title="Training awaits its data, or another coroutine, for {share} of the step",
+        evidence=(
+            f"asyncio's event loop waits {span_text(ms, facts)}: no coroutine can go on.",
+        ),
+        fix=(
+            ("Request the next batches before the step that comes first: a task "
+            "(asyncio.create_task) that puts them into an asyncio.Queue of a few batches."),
+            ("A step blocks the event loop, so other coroutines stand still meanwhile: if they do "
+            "more than wait, run the step by `await asyncio.to_thread(step, batch)`."),
+        ),
+        claims={"unaccounted": ms, "lock-contention": ms},
+        on_host=True,
+    )  # fmt: skip
+    return None if draft is None else replace(draft, promises=False)
 
 
 def _most(severity: str | None) -> str | None:
