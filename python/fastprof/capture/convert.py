@@ -203,14 +203,16 @@ _NOT_OWN = (
 
 #: Private base classes that define the methods of a public class, and that class.
 _PUBLIC = {"torch._C.TensorBase.": "Tensor.", "torch._C._FunctionBase.": "Function."}
+_PRIVATE = tuple(_PUBLIC)
 
 
 def key_from(description: tuple[str, str, int, str, str], form: str = "short") -> Key:
     """Return the key that the recorder describes by ``(kind, file, line, name, qualname)``."""
     kind, file, line, name, qualname = description
-    for private, public in _PUBLIC.items():
-        if qualname.startswith(private):
-            qualname = public + qualname.removeprefix(private)
+    if qualname.startswith(_PRIVATE):
+        for private, public in _PUBLIC.items():
+            if qualname.startswith(private):
+                qualname = public + qualname.removeprefix(private)
     return Key(kind, file, line, name, qualname, form)
 
 

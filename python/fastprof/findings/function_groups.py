@@ -5,6 +5,7 @@ Names come from Python, PyTorch, Lightning, transformers and Accelerate.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 
 from fastprof.findings.group_times import Match
 from fastprof.report import phase_names
@@ -37,16 +38,17 @@ _READS = "item|tolist|__bool__|__float__|__int__|__index__|is_nonzero"
 OPTIMIZER_FILES = r"torch/optim/(?!lr_scheduler|swa_utils)"
 
 
-def _path(key: Key) -> str:
-    return key.file.replace("\\", "/")
+def _path(file: str) -> str:
+    return file.replace("\\", "/")
 
 
 #: No name in the groups is longer; a path may be.
 _LONGEST, _LONGEST_PATH = 300, 4096
 
-#: All patterns of the groups below, to skip most keys at once.
+#: All patterns of the groups below, to skip most keys at once: of labels of C functions, and of
+#: (file, qualified name) of Python functions.
 _C_PATTERNS: list[str] = []
-_QUALNAMES: list[str] = []
+_PYTHON_PATTERNS: list[tuple[re.Pattern[str], str]] = []
 
 
 def _c(*patterns: str) -> Match:
@@ -62,13 +64,13 @@ def _python(files: str, qualnames: str) -> Match:
     A ``.stats`` file has bare names only.
     """
     in_file, named = re.compile(files), re.compile(qualnames)
-    _QUALNAMES.append(qualnames)
+    _PYTHON_PATTERNS.append((in_file, qualnames))
 
     def match(key: Key) -> bool:
         return (
             key.kind == "python"
             and (named.fullmatch(key.qualname) or named.fullmatch(key.name)) is not None
-            and in_file.search(_path(key)) is not None
+            and in_file.search(_path(key.file)) is not None
         )
 
     return match
@@ -197,12 +199,24 @@ GROUPS: Mapping[str, Match] = {
 }  # fmt: skip
 
 _ANY_C = re.compile("|".join(_C_PATTERNS))
-_ANY_PYTHON = re.compile("|".join(f"(?:{pattern})" for pattern in _QUALNAMES))
+
+
+# There are far more functions than files, and in most files few names belong to a group.
+@lru_cache(4096)
+def _names_sought(file: str) -> re.Pattern[str]:
+    """Return the pattern of the names in a file that may belong to a group."""
+    path = _path(file)
+    return _any_of(frozenset(n for files, n in _PYTHON_PATTERNS if files.search(path)))
+
+
+@cache
+def _any_of(patterns: frozenset[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns)))
 
 
 def is_of_modules(key: Key) -> bool:
     """Return whether a function is in the file of ``Module.__call__``, which runs hooks, too."""
-    return _path(key).endswith("torch/nn/modules/module.py")
+    return _path(key.file).endswith("torch/nn/modules/module.py")
 
 
 def sought(key: Key) -> bool:
@@ -213,8 +227,12 @@ def sought(key: Key) -> bool:
         return False
     if key.kind == "c":
         return _ANY_C.search(key.name) is not None
-    found = _ANY_PYTHON.fullmatch(key.qualname) or _ANY_PYTHON.fullmatch(key.name)
-    return key.kind == "python" and found is not None
+    if key.kind != "python":
+        return False
+    named, name, qualname = _names_sought(key.file), key.name, key.qualname
+    if named.fullmatch(name) is not None:
+        return True
+    return name != qualname and named.fullmatch(qualname) is not None
 
 
 #: Writing a batch's descriptor, or a checkpoint, is not logging.

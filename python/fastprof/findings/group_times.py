@@ -5,7 +5,7 @@ everything below them, counted once; functions below an ``import`` count for no 
 first step of a program imports what it needs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
@@ -55,28 +55,45 @@ class GroupTime:
     sites: dict[tuple[int, int], Site] = field(default_factory=dict)
 
 
+def marks(
+    keys: Sequence[Key], groups: Mapping[str, Match], sought: Match = lambda key: True
+) -> list[int]:
+    """Return per key one bit for each group to which it belongs, and a bit for an import.
+
+    Args:
+        groups: name -> test.
+        sought: whether a key may belong to any group: a quick test before the others.
+    """
+    imported = 1 << len(groups)
+    return [imported if imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
+
+
 def walk(
     nodes: NodeTable,
     self_ns: Sequence[float],
     keys: Sequence[Key],
-    groups: Mapping[str, Match],
+    bits: Sequence[int],
+    groups: Collection[str],
     opened: Sequence[str] = (),
-    sought: Match = lambda key: True,
     never_in: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    only: Collection[str] | None = None,
 ) -> dict[str, GroupTime]:
     """Return the time of every group.
 
     Args:
         self_ns: exclusive times, corrected or not, one per node.
-        groups: name -> test.
+        bits: see :func:`marks`.
+        groups: their names.
         opened: the groups for which to fill ``inside``.
-        sought: whether a key may belong to any group: a quick test before the others.
         never_in: group -> groups; inside these, the group does not begin.
+        only: the groups to measure, if not all.
     """
     names = list(groups)
     found = {name: GroupTime() for name in names}
     imported = 1 << len(names)
-    bits = [imported if imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
+    if only is not None:
+        kept = imported | sum([1 << names.index(name) for name in only])
+        bits = [bit & kept for bit in bits]
     barred = [
         (1 << names.index(name), sum(1 << names.index(other) for other in others))
         for name, others in never_in.items()
@@ -158,4 +175,4 @@ def _names(bits: int, names: Sequence[str]) -> list[str]:
 
 
 def _bits(key: Key, groups: Mapping[str, Match]) -> int:
-    return sum(1 << i for i, match in enumerate(groups.values()) if match(key))
+    return sum([1 << i for i, match in enumerate(groups.values()) if match(key)])

@@ -19,7 +19,7 @@ from fastprof.findings.function_groups import (
     sought,
 )
 from fastprof.findings.gpu_time import Timeline, timeline_of
-from fastprof.findings.group_times import GroupTime, walk
+from fastprof.findings.group_times import GroupTime, marks, walk
 from fastprof.findings.hot_functions import Hot, at_or_below, hottest
 from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
@@ -178,7 +178,16 @@ class Facts:
     @Lazy
     def has_functions(self) -> bool:
         """Return whether function calls were recorded."""
-        return any(row.kind in ("python", "c") for row in self.report.functions)
+        if not self.report.has_tree:
+            return any(row.kind in ("python", "c") for row in self.report.functions)
+        view = self.report.view
+        seen = [key.kind in ("python", "c") for key in view.keys]
+        columns = ((t.nodes.key, t.nodes.calls, t.nodes.resumes) for t in view.threads)
+        return any(
+            seen[key] and (calls or resumes)
+            for of_thread in columns
+            for key, calls, resumes in zip(*of_thread, strict=True)
+        )
 
     @Lazy
     def _trained(self) -> int:
@@ -208,7 +217,12 @@ class Facts:
         if thread is None:
             return {}
         keys = self.report.view.keys
-        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought, NEVER_IN)
+        return walk(thread.nodes, self._self_ns, keys, self._marks, GROUPS, OPENED, NEVER_IN)
+
+    @Lazy
+    def _marks(self) -> Sequence[int]:
+        """The groups of each key."""
+        return marks(self.report.view.keys, GROUPS, sought)
 
     def hot_in(self, group: str) -> Hot | None:
         """Return the program's function with most of a group's time; None if unknown."""
@@ -363,8 +377,9 @@ class Facts:
             return {}
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
         nodes = snapshot.threads[self._trained].nodes
-        groups = {name: GROUPS[name] for name in _OF_THE_RUN}
-        return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
+        return walk(
+            nodes, columns[self._trained], snapshot.keys, self._marks, GROUPS, only=_OF_THE_RUN
+        )
 
     def over_run(self, group: str) -> Use:
         """Return a group's use in the whole recording, spread over its steps.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
-from fastprof.names import without_surrogates
+from fastprof.names import MAX_NAME
 from fastprof.read.limits import Limits
 from fastprof.read.smaller import smaller
 from fastprof.report.figures import plural
@@ -109,18 +109,17 @@ def _text(snapshot: Snapshot) -> bytes:
 
 
 def _keys(keys: list[list[Any]]) -> list[list[Any]]:
-    # Some 10,000 keys, most of whose names and files repeat.
-    known: dict[str, str] = {}
-
-    def text(name: str) -> str:
-        if name not in known:
-            known[name] = without_surrogates(name)
-        return known[name]
-
+    # There may be 100,000 keys, nearly all of which are written as they are.
     return [
-        [kind, text(file), plain_values(line), text(name), text(qualname)]
-        for kind, file, line, name, qualname in keys
+        key
+        if key[2] <= EXACT and _is_plain(key[1]) and _is_plain(key[3]) and _is_plain(key[4])
+        else plain_values(key)
+        for key in keys
     ]
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= MAX_NAME and name.isascii()
 
 
 def _thread(thread: dict[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
     # for each pair (caller, callee), of which there are few: rows are sums of pairs.
     width = max(groups) + 1
     numbers: dict[int, int] = {}  # (caller + 1) * width + callee -> the pair's number, from 1
-    sums = _PairSums()
+    sums = _PairSums.sized(len(nodes))
     calls_of, resumes_of, self_of, raw_of = sums.calls, sums.resumes, sums.self_ns, sums.raw_ns
     base = [0]  # per node: the first part of the above for its callees
     number_of = [0]  # per node: the pair that gets its time
@@ -138,10 +138,9 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
             entered.append(0)
         else:
             pair = base[above] + group
-            try:
-                number = numbers[pair]
-            except KeyError:
-                number = numbers[pair] = sums.add()
+            number = numbers.get(pair, 0)
+            if not number:
+                number = numbers[pair] = len(numbers) + 1
             base.append((group + 1) * width)
             entered.append(number)
             calls_of[number] += calls
@@ -188,19 +187,17 @@ class _PairSums:
     ``cum_ns`` counts the outermost activations of a row.
     """
 
-    calls: list[int] = field(default_factory=lambda: [0])
-    resumes: list[int] = field(default_factory=lambda: [0])
-    self_ns: list[int] = field(default_factory=lambda: [0])
-    raw_ns: list[int] = field(default_factory=lambda: [0])
-    cum_ns: list[int] = field(default_factory=lambda: [0])
-    raw_cum_ns: list[int] = field(default_factory=lambda: [0])
+    calls: list[int]
+    resumes: list[int]
+    self_ns: list[int]
+    raw_ns: list[int]
+    cum_ns: list[int]
+    raw_cum_ns: list[int]
 
-    def add(self) -> int:
-        """Return the number of a new pair."""
-        columns = self.calls, self.resumes, self.self_ns, self.raw_ns, self.cum_ns, self.raw_cum_ns
-        for column in columns:
-            column.append(0)
-        return len(self.calls) - 1
+    @staticmethod
+    def sized(most: int) -> "_PairSums":
+        """Return zeros for up to ``most`` numbers."""
+        return _PairSums(*([0] * most for _ in range(6)))
 
 
 class _Pairs:
@@ -216,17 +213,21 @@ class _Pairs:
         for pair in numbers:
             caller, callee = pair // width - 1, pair % width
             self.callee.append(callee)
-            self.row.append(table.rows.setdefault(callee, Row()))
+            row = table.rows.get(callee)
+            if row is None:
+                row = table.rows[callee] = Row()
+            self.row.append(row)
             # A call from outside of all functions has no caller.
-            self.edge.append(
-                nobody if caller < 0 else table.edges.setdefault((caller, callee), Row())
-            )
+            edge = nobody if caller < 0 else Row()
+            if caller >= 0:
+                table.edges[caller, callee] = edge
+            self.edge.append(edge)
 
     def add(self, sums: _PairSums) -> None:
         """Add each pair's totals to its row and its edge."""
         columns = zip(
             self.row, self.edge, sums.calls, sums.resumes, sums.self_ns, sums.raw_ns,
-            sums.cum_ns, sums.raw_cum_ns, strict=True,
+            sums.cum_ns, sums.raw_cum_ns, strict=False,
         )  # fmt: skip
         for row, edge, calls, resumes, own, raw, cum, raw_cum in islice(columns, 1, None):
             for into in (row, edge):

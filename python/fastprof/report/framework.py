@@ -10,7 +10,8 @@ def framework_of(report: Report) -> str:
     told = report.meta.get("framework")
     if told in FRAMEWORKS:
         return str(told)
-    files = {row.file.replace("\\", "/") for row in report.functions}
+    rows = report.snapshot.keys if report.has_tree else report.functions
+    files = {file.replace("\\", "/") for file in {row.file for row in rows}}
     for name, part in (
         ("lightning", "/lightning/pytorch/trainer/"),
         ("lightning", "/pytorch_lightning/trainer/"),

@@ -1,7 +1,10 @@
 """Function rows: of a whole recording, of each thread, and of one section."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
+from operator import eq
+from typing import Any, SupportsIndex, overload
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups, top_sections
@@ -19,15 +22,6 @@ def function_groups(snapshot: Snapshot) -> list[int]:
     return [
         first.setdefault(key, i) if key.kind in _FUNCTIONS else TRANSPARENT
         for i, key in enumerate(snapshot.keys)
-    ]
-
-
-def thread_tables(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> list[Flat]:
-    """Return one function table per thread; ``columns`` are the corrected exclusive times."""
-    groups = function_groups(snapshot)
-    return [
-        flatten(tree.nodes, node_groups(tree.nodes, groups), column)
-        for tree, column in zip(snapshot.threads, columns, strict=True)
     ]
 
 
@@ -106,44 +100,134 @@ def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: st
     return total
 
 
+class FunctionRows(Sequence[FunctionRow]):
+    """The rows of a table, most self time first.
+
+    A row is made when it is read: most outputs show a few of some 100,000.
+    """
+
+    __slots__ = ("_all_self", "_flat", "_gpu", "_kept", "_keys", "_linked", "_make", "_sorted")
+
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        make: Callable[[], Flat],
+        gpu: Mapping[int, Use] | None = None,
+    ) -> None:
+        """Prepare the rows of the table that ``make`` returns.
+
+        Args:
+            gpu: the GPU work per group.
+        """
+        self._keys = keys
+        self._make = make
+        self._gpu = gpu
+        self._all_self = 0
+        self._flat: Flat | None = None
+        self._sorted: list[tuple[int, Row]] | None = None
+        self._linked: tuple[_Links, _Links] | None = None
+        self._kept: tuple[FunctionRow, ...] | None = None
+
+    def table(self) -> Flat:
+        """Return the sums per function and per pair of functions."""
+        if self._flat is None:
+            self._flat = self._make()
+        return self._flat
+
+    def _order(self) -> list[tuple[int, Row]]:
+        if self._sorted is None:
+            rows = [item for item in self.table().rows.items() if not _is_empty(item[1])]
+            self._sorted = sorted(rows, key=lambda item: (-item[1].self_ns, item[0]))
+            self._all_self = sum([row.self_ns for row in self.table().rows.values()])
+        return self._sorted
+
+    def __len__(self) -> int:
+        return len(self._order())
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> FunctionRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[FunctionRow, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if self._kept is not None:
+            return self._kept[index]
+        chosen = self._order()[index]
+        if isinstance(index, slice):
+            return tuple([self._row(*item) for item in chosen])
+        return self._row(*chosen)
+
+    def __iter__(self) -> Iterator[FunctionRow]:
+        if self._kept is None:
+            made = (self._row(*item) for item in self._order())
+            if len(self) > _KEPT:
+                return made
+            self._kept = tuple(made)
+        return iter(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (FunctionRows, tuple)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return tuple, (tuple(self),)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def _row(self, group: int, row: Row) -> FunctionRow:
+        if self._linked is None:
+            self._linked = _links(self.table())
+        callers, callees = self._linked
+        all_self = self._all_self
+        key = self._keys[group]
+        return FunctionRow(
+            qualname=key.qualname,
+            name=key.name,
+            file=key.file,
+            line=key.line,
+            kind=key.kind,
+            calls=row.calls,
+            primitive_calls=row.primitive_calls,
+            resumes=row.resumes,
+            self_ms=row.self_ns / 1e6,
+            cum_ms=row.cum_ns / 1e6,
+            raw_self_ms=row.raw_self_ns / 1e6,
+            raw_cum_ms=row.raw_cum_ns / 1e6,
+            share=row.self_ns / all_self if all_self else None,
+            callers=self._edges(callers.get(group, ())),
+            callees=self._edges(callees.get(group, ())),
+            gpu=use_of(self._gpu, group),
+        )
+
+    def _edges(self, edges: Sequence[tuple[int, Row]]) -> tuple[EdgeRow, ...]:
+        return _by_time([_edge(self._keys[other], edge) for other, edge in edges])
+
+
+#: Up to this many rows are kept once all of them were made.
+_KEPT = 20_000
+
+_Links = dict[int, list[tuple[int, Row]]]
+
+
+def _links(table: Flat) -> tuple[_Links, _Links]:
+    """Return per function its callers and its callees, with the calls from and to them."""
+    callers: _Links = {}
+    callees: _Links = {}
+    for (caller, callee), edge in table.edges.items():
+        if not _is_empty(edge):
+            callers.setdefault(callee, []).append((caller, edge))
+            callees.setdefault(caller, []).append((callee, edge))
+    return callers, callees
+
+
 def function_rows(
     snapshot: Snapshot, table: Flat, gpu: Mapping[int, Use] | None = None
 ) -> tuple[FunctionRow, ...]:
     """Return the rows of a table, most self time first; ``gpu`` is the GPU work per group."""
-    callers: dict[int, list[EdgeRow]] = {}
-    callees: dict[int, list[EdgeRow]] = {}
-    for (caller, callee), edge in table.edges.items():
-        if _is_empty(edge):
-            continue
-        callers.setdefault(callee, []).append(_edge(snapshot.keys[caller], edge))
-        callees.setdefault(caller, []).append(_edge(snapshot.keys[callee], edge))
-    all_self = sum(row.self_ns for row in table.rows.values())
-    rows = []
-    for group, row in sorted(table.rows.items(), key=lambda item: (-item[1].self_ns, item[0])):
-        if _is_empty(row):
-            continue
-        key = snapshot.keys[group]
-        rows.append(
-            FunctionRow(
-                qualname=key.qualname,
-                name=key.name,
-                file=key.file,
-                line=key.line,
-                kind=key.kind,
-                calls=row.calls,
-                primitive_calls=row.primitive_calls,
-                resumes=row.resumes,
-                self_ms=row.self_ns / 1e6,
-                cum_ms=row.cum_ns / 1e6,
-                raw_self_ms=row.raw_self_ns / 1e6,
-                raw_cum_ms=row.raw_cum_ns / 1e6,
-                share=row.self_ns / all_self if all_self else None,
-                callers=_by_time(callers.get(group, ())),
-                callees=_by_time(callees.get(group, ())),
-                gpu=use_of(gpu, group),
-            )
-        )
-    return tuple(rows)
+    return tuple(FunctionRows(snapshot.keys, lambda: table, gpu))
 
 
 def _is_empty(row: Row) -> bool:
@@ -173,36 +257,53 @@ def _by_time(edges: Sequence[EdgeRow]) -> tuple[EdgeRow, ...]:
 
 def functions(
     snapshot: Snapshot, correction: Correction, gpu: GpuTables
-) -> tuple[tuple[ThreadTable, ...], tuple[FunctionRow, ...]]:
+) -> tuple[tuple[ThreadTable, ...], FunctionRows]:
     """Return the functions of each thread, and of all threads together."""
-    tables = thread_tables(snapshot, correction.self_ns)
-    groups = [node_groups(t.nodes, function_groups(snapshot)) for t in snapshot.threads]
+    trees, columns = snapshot.threads, correction.self_ns
+
+    @cache
+    def groups() -> list[list[int]]:
+        numbers = function_groups(snapshot)
+        return [node_groups(tree.nodes, numbers) for tree in trees]
+
+    def table(i: int) -> Flat:
+        return flatten(trees[i].nodes, groups()[i], columns[i])
+
+    uses = _uses_by_thread(snapshot, groups(), gpu) if gpu.known else [None] * len(trees)
+    tables = [FunctionRows(snapshot.keys, partial(table, i), uses[i]) for i in range(len(trees))]
+    threads = [
+        ThreadTable(
+            ident=tree.ident,
+            name=tree.name,
+            ended=tree.ended,
+            total_ms=sum(columns[i]) / 1e6,
+            raw_total_ms=sum(tree.nodes.self_ns) / 1e6,
+            functions=tables[i],
+        )
+        for i, tree in enumerate(trees)
+    ]
+    if len(tables) == 1:
+        return tuple(threads), tables[0]
+    whole = FunctionRows(
+        snapshot.keys,
+        lambda: merged([rows.table() for rows in tables]),
+        gpu.by_group(groups()) if gpu.known else None,
+    )
+    return tuple(threads), whole
+
+
+def _uses_by_thread(
+    snapshot: Snapshot, groups: Sequence[Sequence[int]], gpu: GpuTables
+) -> list[Mapping[int, Use] | None]:
     n = len(snapshot.keys)
     # The same function in another thread is another group here.
     apart = [[g if g < 0 else g + i * n for g in of_thread] for i, of_thread in enumerate(groups)]
-    by_thread = gpu.by_group(apart)
-    threads = []
-    for i, (tree, column, table) in enumerate(
-        zip(snapshot.threads, correction.self_ns, tables, strict=True)
-    ):
-        use = (
-            None
-            if by_thread is None
-            else {g - i * n: u for g, u in by_thread.items() if i * n <= g < (i + 1) * n}
-        )
-        threads.append(
-            ThreadTable(
-                ident=tree.ident,
-                name=tree.name,
-                ended=tree.ended,
-                total_ms=sum(column) / 1e6,
-                raw_total_ms=sum(tree.nodes.self_ns) / 1e6,
-                functions=function_rows(snapshot, table, use),
-            )
-        )
-    if len(threads) == 1:
-        return tuple(threads), threads[0].functions
-    return tuple(threads), function_rows(snapshot, merged(tables), gpu.by_group(groups))
+    found = gpu.by_group(apart) or {}
+    uses: list[dict[int, Use]] = [{} for _ in groups]
+    for group, use in found.items():
+        if group >= 0:  # not work outside of functions
+            uses[group // n][group % n] = use
+    return [*uses]
 
 
 def worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ...]:
@@ -213,7 +314,7 @@ def worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ..
     return functions(apart, correct(apart, enabled=enabled), GpuTables(apart))[0]
 
 
-def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
+def functions_of(snapshot: Snapshot, *, correct_times: bool) -> FunctionRows:
     """Return the functions of all threads of a snapshot, most self time first."""
     return functions(snapshot, correct(snapshot, enabled=correct_times), GpuTables(snapshot))[1]
 

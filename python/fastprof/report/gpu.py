@@ -54,13 +54,14 @@ class GpuTables:
         self._snapshot = snapshot
         gpu = measured(snapshot)
         self._sums = {} if gpu is None else sums_by_site(gpu)
-        self._known = gpu is not None and not mostly_unseen(gpu.sum_ns, _unattributed(gpu)[1])
+        #: Whether there are figures.
+        self.known = gpu is not None and not mostly_unseen(gpu.sum_ns, _unattributed(gpu)[1])
 
     def by_group(
         self, groups: Sequence[Sequence[int]], *, own_path: bool = True
     ) -> Mapping[int, Use] | None:
         """Return the work per group of a view; see :func:`fastprof.report.gpu_tree.uses`."""
-        return self.seen_by_group(groups, own_path=own_path) if self._known else None
+        return self.seen_by_group(groups, own_path=own_path) if self.known else None
 
     def seen_by_group(
         self, groups: Sequence[Sequence[int]], *, own_path: bool = True

@@ -6,7 +6,7 @@ The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof
 
 import html
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -56,7 +56,7 @@ class Report:
     wall_ms: float
     sections: tuple[SectionRow, ...]
     steps: StepTable
-    functions: tuple[FunctionRow, ...]
+    functions: Sequence[FunctionRow]
     threads: tuple[ThreadTable, ...]
     loaders: tuple[LoaderRow, ...]
     overhead: Overhead

@@ -1,6 +1,7 @@
 """Tells whose code a function is: the program's, a library's, or fastprof's."""
 
 import re
+from functools import lru_cache
 
 from fastprof.names import file_name
 from fastprof.snapshot import Key
@@ -23,7 +24,15 @@ _TYPED = ("<stdin>", "<ipython-input", "<python-input")
 
 STANDARD = "Python's standard library"
 
+#: The name of the function for all of fastprof's.
+_FOLDED = "(fastprof)"
 
+#: Files of which the origin is remembered.
+_FILES = 4096
+
+
+# Many functions are in one file, and each is asked about several times.
+@lru_cache(_FILES)
 def is_own_file(file: str) -> bool:
     """Return whether a source file is fastprof's."""
     file = file.replace("\\", "/")
@@ -32,21 +41,29 @@ def is_own_file(file: str) -> bool:
 
 def is_own(key: Key) -> bool:
     """Return whether a function is fastprof's."""
-    return key.name == "(fastprof)" or is_own_file(key.file)
+    return key.name == _FOLDED or is_own_file(key.file)
+
+
+@lru_cache(_FILES)
+def _is_library_file(file: str) -> bool:
+    if _DEMO.search(file.replace("\\", "/")):
+        return False
+    return any(part in file for part in LIBRARY) or is_own_file(file)
+
+
+@lru_cache(_FILES)
+def _is_users_file(file: str) -> bool:
+    return not _is_library_file(file) and (not file.startswith("<") or file.startswith(_TYPED))
 
 
 def is_library(key: Key) -> bool:
     """Return whether a function is Python's, an installed package's or fastprof's."""
-    if _DEMO.search(key.file.replace("\\", "/")):
-        return False
-    return any(part in key.file for part in LIBRARY) or is_own(key)
+    return _is_library_file(key.file) or key.name == _FOLDED
 
 
 def is_users(key: Key) -> bool:
     """Return whether a function is in the program's own files."""
-    if key.kind != "python" or is_library(key):
-        return False
-    return not key.file.startswith("<") or key.file.startswith(_TYPED)
+    return key.kind == "python" and _is_users_file(key.file) and key.name != _FOLDED
 
 
 def begins_import(file: str, name: str) -> bool:
@@ -58,7 +75,7 @@ def import_class(file: str, name: str) -> int:
     """Return the class of code for ``Recorder.export(fold_imports=)``."""
     if begins_import(file, name):
         return 3
-    if is_users(Key("python", file, 0, name, name)):
+    if _is_users_file(file):
         return 0
     return 2 if name == "<module>" else 1
 

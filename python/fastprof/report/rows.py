@@ -3,6 +3,7 @@
 Times are milliseconds, shares are fractions of 1, and an unknown value is None, never 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastprof.report.in_run import UnprofiledStep
@@ -167,7 +168,7 @@ class ThreadTable:
     ended: bool
     total_ms: float
     raw_total_ms: float
-    functions: tuple[FunctionRow, ...]
+    functions: Sequence[FunctionRow]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ An idle thread sits in one call: the thread that pins memory, those of executors
 waits cost the training nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.report.model import Report
@@ -28,7 +29,7 @@ _FOR_CHILDREN = {
 class Functions:
     """The rows of the function table; ``hidden_ms`` is the time that other threads waited."""
 
-    rows: tuple[FunctionRow, ...]
+    rows: Sequence[FunctionRow]
     hidden_ms: float
 
 
@@ -62,6 +63,8 @@ def wait_for_children(report: Report) -> FunctionRow | None:
 
     None if it waited in none.  Programs that :mod:`subprocess` starts are not meant.
     """
+    if not any(key.qualname in _FOR_CHILDREN for key in report.view.keys):
+        return None  # no need to make all rows
     thread = training_thread(report.view)
     rows = [
         row

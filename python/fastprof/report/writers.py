@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ def plain_values(value: Any, fields_of: Callable[[Any], Mapping[str, Any]] | Non
         return {without_surrogates(str(k)): plain_values(v, fields_of) for k, v in value.items()}
     if is_dataclass(value) and fields_of is not None:
         return plain_values(fields_of(value), fields_of)
+    if isinstance(value, Sequence):
+        return [plain_values(item, fields_of) for item in value]
     return value
 
 

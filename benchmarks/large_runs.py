@@ -1,0 +1,157 @@
+"""Measures the end of a run with many functions, and the reading of files of about 4 MB.
+
+The end: a program calls each of many functions once; its last statement notes its CPU time, and the
+rest of the process is fastprof's work.  Reading: `fastprof report` on saved runs that are valid but
+costly (many functions, many contexts, a chain of calls), and on files that must be refused.
+
+    PYTHONPATH=python python benchmarks/large_runs.py --functions 200000
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PROGRAM = """
+import sys, time
+for base in range(0, int(sys.argv[1]), 1000):
+    source = "\\n".join("def f%010d():\\n    return 1" % i for i in range(base, base + 1000))
+    names = {}
+    exec(compile(source, "made_%07d.py" % base, "exec"), names)
+    for name, function in list(names.items()):
+        if name.startswith("f"):
+            function()
+with open(sys.argv[2], "w") as file:
+    file.write(str(time.process_time()))
+"""
+
+
+def spent(command: Sequence[str]) -> tuple[float, float, str]:
+    """Return CPU seconds and MB of a command, and the end of its output."""
+    script = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:], capture_output=True, text=True)\n"
+        "use = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "text = (done.stderr or done.stdout).strip().splitlines()\n"
+        "print(use.ru_utime + use.ru_stime, use.ru_maxrss / 1024)\n"
+        "print(done.returncode, text[-1] if text else '')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], capture_output=True, text=True, check=True
+    )
+    figures, said = done.stdout.splitlines()[:2]
+    cpu, megabytes = map(float, figures.split())
+    return cpu, megabytes, said
+
+
+def ends(folder: Path, functions: int, rounds: int) -> None:
+    program, note = folder / "program.py", folder / "cpu"
+    program.write_text(PROGRAM)
+    for module in ("fastprof", "cProfile"):
+        start = ["fastprof", "run", "-o", str(folder)] if module == "fastprof" else ["cProfile"]
+        if module == "cProfile":
+            start += ["-o", str(folder / "c.stats")]
+        best, most = float("inf"), 0.0
+        for _ in range(rounds):
+            cpu, megabytes, _ = spent(
+                [sys.executable, "-m", *start, str(program), str(functions), str(note)]
+            )
+            best, most = min(best, cpu - float(note.read_text())), max(most, megabytes)
+        print(f"end of {functions} functions, {module}: {best:.2f} s of CPU, {most:.0f} MB")
+
+
+def run_of(threads: Sequence[Sequence[Sequence[int]]], functions: int) -> dict[str, object]:
+    names = ("parent", "key", "calls", "resumes", "self_ns")
+    keys: list[list[object]] = [["root", "", 0, "(root)", "(root)"]]
+    keys += [["python", f"/u/{i % 997}.py", i, f"f{i}", f"f{i}"] for i in range(functions)]
+    empty: tuple[str, ...] = ("sections", "loaders", "muted", "notes", "forms", "phases")
+    return {
+        "schema": "fastprof/1",
+        "meta": {},
+        "duration_ns": 10**12,
+        "keys": keys,
+        "threads": [
+            {"ident": i, "name": f"t{i}", "ended": False, "phase": [], "idle_ns": []}
+            | dict(zip(names, columns, strict=True))
+            for i, columns in enumerate(threads, 1)
+        ],
+        "steps": {
+            **dict.fromkeys(("count", "skipped", "sum_ns", "min_ns", "max_ns", "apart"), 0),
+            **{name: [] for name in ("recent_ns", "hist", "rows", "split", "split_missing")},
+            **{name: [] for name in ("split_places", "gc_runs", "unprofiled")},
+            "sum_sq": 0.0,
+            "series": {"first": 0, "sections_left_out": 0}
+            | {name: [] for name in ("start_ns", "wall_ns", "sections", "cpu_ns", "gc_ns")}
+            | {name: [] for name in ("switches", "faults", "cpu_wait_ns", "number")}
+            | {name: [] for name in ("communication_ns", "autograd_ns")},
+        },
+        "counters": {},
+        "worker_threads": [],
+        **{name: [] for name in empty},
+    }
+
+
+def columns(
+    n: int, functions: int, above: Callable[[int], int], dice: random.Random
+) -> list[list[int]]:
+    return [
+        [-1, *[above(i) for i in range(1, n)]],
+        [0, *[1 + i % functions for i in range(1, n)]],
+        [0, *[dice.randrange(1, 1000) for _ in range(1, n)]],
+        [0] * n,
+        [0, *[dice.randrange(10**4) for _ in range(1, n)]],
+    ]
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """Write one file of each kind, the valid ones of about 4 MB."""
+    dice = random.Random(45)
+    wide = run_of([columns(330_000, 329_000, lambda i: 0, dice)], 329_000)
+    bushy = run_of([columns(850_000, 3000, lambda i: dice.randrange(max(0, i - 9), i), dice)], 3000)
+    deep = run_of([columns(850_000, 3000, lambda i: i - 1, dice)], 3000)
+    made = {
+        "many functions": gzip.compress(json.dumps(wide).encode(), 5),
+        "many contexts": gzip.compress(json.dumps(bushy).encode(), 5),
+        "a chain of calls": gzip.compress(json.dumps(deep).encode(), 5),
+        "numbers without end": gzip.compress(b"[" + b"300," * 20_000_000 + b"3]", 5),
+        "two million empty members": gzip.compress(b"", 9) * 2_000_000,
+    }
+    paths = {}
+    for name, data in made.items():
+        paths[name] = folder / f"{name.replace(' ', '_')}.fprof"
+        paths[name].write_bytes(data)
+    return paths
+
+
+def reads(folder: Path) -> None:
+    for name, path in files(folder).items():
+        for form in ("text", "json", "html"):
+            command = [sys.executable, "-m", "fastprof", "report", str(path), "--format", form]
+            cpu, megabytes, said = spent([*command, "-o", str(folder / "out")])
+            said = said if said[0] != "0" else ""
+            size = path.stat().st_size / 1e6
+            print(f"{name} ({size:.1f} MB), {form}: {cpu:.2f} s, {megabytes:.0f} MB {said:.90}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--functions", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["end", "read"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.only != "read":
+            ends(Path(folder), options.functions, options.rounds)
+        if options.only != "end":
+            reads(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
