@@ -9,13 +9,15 @@ from pathlib import Path
 
 import fastprof
 import pytest
+from fastprof.session.environment.command_line import command_line
 from fastprof.session.environment.run_metadata import (
-    command_line,
     cpu_limit,
     machine,
     surroundings,
     variables,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def test_p7_the_command_line_has_no_directory_and_no_secret():
@@ -29,20 +31,68 @@ def test_p7_the_command_line_has_no_directory_and_no_secret():
 @pytest.mark.parametrize(
     ("word", "kept"),
     [
-        ("--env=HF_TOKEN=abc", "--env=HF_TOKEN=***"),
-        ("Authorization: Bearer abc", "Authorization:***"),
-        ('{"lr": 1, "api_key": "abc"}', '{"lr": 1, "api_key":***'),
+        ("--env=HF_TOKEN=abc", "--env=***"),
+        ("Authorization: Bearer abc", "***"),
+        ('{"lr": 1, "api_key": "abc"}', "***"),
         ("wandb.api_key=abc", "wandb.api_key=***"),
+        ("wandb.key=abc", "wandb.key=***"),
         ("--aws-access-key-id=abc", "--aws-access-key-id=***"),
-        ("--wandb_key=abc", "--wandb_key=***"),
-        ("--db=postgres://me:abc@host:5432/runs", "--db=postgres://***@host:5432/runs"),
+        ("--wandb_key=12", "--wandb_key=***"),
+        ("--pin=1234", "--pin=***"),
+        ("--db=postgres://me:abc@host:5432/runs", "--db=***"),
+        ("--data=https://me:pa/s@host/x?sig=abc", "--data=https://***@host/x***"),
+        ("--data=u:pa/s@host", "--data=***@host"),
+        ("--data=AccountName=a,AccountKey=abc", "--data=AccountName=a,AccountKey=***"),
+        ("https://host/x?sig=abc", "***"),
+        ("-psecret", "-p***"),
+        ("-j4", "-j4"),
+        ("c2VjcmV0MQ==", "***"),
+        ("hf_abcDEF123", "***"),
         ("--tokenizer=gpt2", "--tokenizer=gpt2"),
+        ("--max-tokens=512", "--max-tokens=512"),
+        ("--pin-memory=true", "--pin-memory=true"),
+        ("--betas=0.9,0.999", "--betas=0.9,0.999"),
         ("--data=s3://bucket/tokens/a=1", "--data=s3://bucket/tokens/a=1"),
+        ("trainer.max_epochs=3", "trainer.max_epochs=3"),
+        ("configs/base.yaml", "configs/base.yaml"),
         ("--monkey=3", "--monkey=3"),
     ],
 )
 def test_p7_a_secret_inside_a_word_is_not_kept(word: str, kept: str):
     assert command_line(["t", word]) == f"t {kept}"
+
+
+NAMES = (
+    "key", "hf_key", "aws-key", "openai_key", "signing-key", "encryption_key", "pass", "pw", "pwd",
+    "wandb.key", "api_key", "token", "password", "client-secret", "anything", "x", "my-option",
+)  # fmt: skip
+SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=382), min_size=8, max_size=40).map(
+    lambda text: f"Q{text}z"  # neither a number nor a word of letters
+)
+
+
+@given(st.sampled_from(NAMES), SECRETS, st.sampled_from([*range(7)]))
+def test_p7_no_form_of_a_value_that_may_be_a_secret_is_kept(name: str, secret: str, form: int):
+    words = [
+        [f"--{name}", secret],
+        [f"--{name}={secret}"],
+        [f"-{name}", secret],
+        [f"{name}={secret}"],
+        ["--data", f"https://me:{secret}@host/x"],
+        ["--data", f"https://host/x?{name}={secret}"],
+        [f"--{name}", "1", secret],
+    ][form]
+    assert secret not in command_line(["train.py", "--lr", "0.1", *words])
+
+
+@given(st.lists(st.text(max_size=30), max_size=8))
+def test_p7_any_arguments_make_one_short_line(words: list[str]):
+    assert len(command_line(["train.py", *words])) <= 1000
+
+
+def test_p7_all_values_of_a_secret_option_are_left_out():
+    argv = ["t", "--keys", "abc", "def", "12", "--lr", "0.1", "-v"]
+    assert command_line(argv) == "t --keys *** *** *** --lr 0.1 -v"
 
 
 def test_a_secret_that_begins_with_a_dash_is_not_kept():

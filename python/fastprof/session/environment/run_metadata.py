@@ -2,8 +2,8 @@
 
 It contains the versions of the libraries that the program has imported, the model of the CPUs and
 how many it may use, a hash that tells machines apart, its command line and the environment
-variables that affect its speed.  Nothing is imported for it.  Values of options or variables with a
-name like a secret's are left out.
+variables that affect its speed.  Nothing is imported for it.  Values that may be secrets are left
+out.
 """
 
 import math
@@ -12,11 +12,17 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 from fastprof.guards import own_errors
 from fastprof.names import short_hash
+from fastprof.session.environment.command_line import (
+    MOST_CHARACTERS,
+    command_line,
+    is_secret,
+    without_logins,
+)
 from fastprof.session.environment.rank import find_local_size
 
 #: Library -> name of the fact.  Only those in ``sys.modules`` count.
@@ -28,18 +34,7 @@ _VARIABLES = (
     "TORCH_", "TORCHINDUCTOR_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "PYTHONMALLOC",
     "PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHON_GIL", "PYTHON_JIT", "MALLOC_", "LD_PRELOAD",
 )  # fmt: skip
-#: Names of secrets; not tokenizers.
-_SECRET = re.compile(
-    r"token(?!i[sz])|secret|passw|passphrase|pwd|credential|auth|private"
-    r"|(?:api|access|account|ssh|wandb|license)[-_]?key",
-    re.IGNORECASE,
-)
-#: A secret's name in a word, up to its value: ``--env=HF_TOKEN=``, ``Authorization: ``.
-_NAMED = re.compile(rf"(?:{_SECRET.pattern})[^=:\s/]*[=:]", re.IGNORECASE)
-#: User and password in an address.
-_LOGIN = re.compile(r"(://)[^/@\s]+@")
 _MOST_VARIABLES = 50
-_MOST_CHARACTERS = 1000
 
 Facts = dict[str, str | int | float | bool | None]
 
@@ -144,23 +139,10 @@ def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
     return round(limit, 3) if limit > 0 else None
 
 
-def command_line(argv: Sequence[str]) -> str:
-    """Return the arguments as one line, without the program's directory and without secrets."""
-    words = [os.path.basename(argv[0])] if argv else []
-    hide = False
-    for word in (word[:_MOST_CHARACTERS] for word in argv[1:]):
-        # After one dash the word may be the secret: some tokens begin so.
-        if hide and not word.startswith("--"):
-            words.append("***")
-            hide = False
-            continue
-        named = _NAMED.search(word)
-        words.append(_LOGIN.sub(r"\1***@", word if named is None else word[: named.end()] + "***"))
-        hide = named is None and word.startswith("-") and _SECRET.search(word) is not None
-    return " ".join(words)[:_MOST_CHARACTERS]
-
-
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that affect a program's speed, as ``env NAME`` -> value."""
-    names = sorted(n for n in environment if n.startswith(_VARIABLES) and not _SECRET.search(n))
-    return {f"env {n}": environment[n][:_MOST_CHARACTERS] for n in names[:_MOST_VARIABLES]}
+    names = sorted(n for n in environment if n.startswith(_VARIABLES) and not is_secret(n))
+    return {
+        f"env {n}": without_logins(environment[n][:MOST_CHARACTERS])
+        for n in names[:_MOST_VARIABLES]
+    }
