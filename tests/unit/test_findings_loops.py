@@ -11,7 +11,17 @@ import pytest
 from fastprof.findings.serial_loops import is_serial
 from fastprof.report.findings import Finding
 from fastprof.snapshot import Snapshot
-from unit.findings_runs import Key, Node, c_function, calls, found, run, tensor, torch_py
+from unit.findings_runs import (
+    Key,
+    Node,
+    c_function,
+    calls,
+    found,
+    operators,
+    run,
+    tensor,
+    torch_py,
+)
 from unit.snapshots import MS, py, section
 
 SUM = tensor("sum")
@@ -189,3 +199,45 @@ def test_calls_that_the_hook_cannot_see_are_not_denied() -> None:
     layers = calls(CALL, 0.2, 400, calls(LINEAR, 1, 400))
     made = run({"forward": 2, "backward": 1}, step_ms=4, inside={"forward": [layers]})
     assert "Forward makes at least 400 calls per step" in text(found(made)["small-batch"])
+
+
+def test_a_loop_over_time_that_calls_a_cell_has_its_module_in_c():
+    cell = torch_py("torch/nn/modules/rnn.py", "GRUCell.forward")
+    gate = c_function("<built-in method torch.gru_cell>", "torch.gru_cell")
+    net = calls(
+        py("forward", 7, "/x/net.py", "Net.forward"), 1, 1,
+        calls(CALL, 1, 100, calls(cell, 2, 100, calls(gate, 22, 100))),
+    )  # fmt: skip
+    phases = {"forward": 26, "backward": 50, "optimizer": 4}
+    rule = found(run(phases, step_ms=84, inside={"forward": [net]}))["tensor-loop"]
+    assert "a loop over time that calls GRUCell" in rule.title
+    assert (rule.severity, rule.saving_ms) == ("warning", None)
+    assert "torch.nn.GRU: one call computes all times" in " ".join(rule.fix)
+    few = calls(cell, 25, 10)
+    assert "tensor-loop" not in found(run(phases, step_ms=84, inside={"forward": [few]}))
+
+
+def test_a_mask_that_is_filled_row_by_row_is_found_by_its_operators(tmp_path):
+    source = tmp_path / "mask.py"
+    source.write_text(
+        "class Block:\n"
+        "    def forward(self, x):\n"
+        "        m = x.new_zeros(64, 64)\n"
+        "        for i in range(64):\n"
+        "            m[i, i + 1 :] = float('-inf')\n"
+        "        return x @ m\n"
+    )
+    block = calls(py("forward", 2, str(source), "Block.forward"), 20, 4, calls(LINEAR, 16, 12))
+    phases = {"forward": 36, "backward": 40, "optimizer": 4}
+    few = operators({"aten::slice": 3, "aten::mm": 9})  # 10 calls of each per step
+    layer = replace(few, rows=tuple(replace(row, calls=768) for row in few.rows))
+    made = run(phases, step_ms=84, inside={"forward": [block]}, operators=layer)
+    made = replace(made, meta={**made.meta, "recorded_until_ns": time.time_ns()})
+    rule = found(made)["tensor-loop"]
+    assert "fills a tensor piece by piece in Block.forward (mask.py:2)" in rule.title
+    assert rule.saving_ms == pytest.approx(20)
+    assert "Line 5 fills one piece per pass, and a step runs 256 operations" in text(rule)
+    assert "tensor-loop" not in found(replace(made, operators=few))
+    source.write_text(source.read_text().replace("float('-inf')", "m[i - 1, 0]"))
+    later = replace(made, meta={**made.meta, "recorded_until_ns": time.time_ns() + 10**9})
+    assert "tensor-loop" not in found(later)

@@ -127,6 +127,7 @@ GROUPS: Mapping[str, Match] = {
     "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
+    "cells": _python(r"torch/nn/modules/rnn\.py$", r"(?:GRU|LSTM|RNN)Cell\.forward"),
     # Where asyncio's event loop waits if no coroutine can go on.
     "event-loop": _python(r"(?:^|/)selectors\.py$", r"(?:\w*Selector\.)?select"),
     "loader-workers": _python(

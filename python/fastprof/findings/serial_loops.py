@@ -33,6 +33,21 @@ def is_serial(lines: Sequence[str], key: Key, operation: Key) -> bool | None:
     return any(isinstance(node, _LOOPS) and _carries(node) for node in inner)
 
 
+def filling_line(lines: Sequence[str], key: Key) -> int | None:
+    """Return the line where a loop of a function assigns to items, if no pass needs the last one.
+
+    None: there is none, or it is unknown.
+    """
+    function = function_of(lines, key)
+    for loop in ast.walk(function) if function is not None else ():
+        if not isinstance(loop, ast.For) or _carries(loop):
+            continue
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                return max(1, key.line) + node.lineno - 1
+    return None
+
+
 def _carries(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
     """Return whether a pass reads what an earlier one has written."""
     nodes = [node for statement in loop.body for node in ast.walk(statement)]

@@ -24,10 +24,12 @@ from fastprof.findings.remedies import (
     fusing_saves,
     optimizer_fix,
 )
+from fastprof.findings.serial_loops import filling_line
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
 from fastprof.report.figures import number, plural
 from fastprof.report.origin import is_users, shown_name
+from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
 #: Tensor calls per step in the optimizer that a fused version avoids.
@@ -150,8 +152,10 @@ def tensor_loop(facts: Facts) -> Draft | None:
     need_observed(facts)
     need_functions(facts)
     loop, sure = facts.element_loop
+    if loop is None:
+        return _cell_loop(facts) or _filling(facts)
     # Long calls compute something: their number is not what costs.
-    if loop is None or loop.calls_time > loop.calls * _CALL_MS:
+    if loop.calls_time > loop.calls * _CALL_MS:
         return None
     at, name = where(loop.key), ascii_name(shown_name(loop.operation), 60)
     each = loop.operations / loop.entries if loop.entries else 0.0
@@ -175,6 +179,74 @@ def tensor_loop(facts: Facts) -> Draft | None:
     return draft if sure or draft is None else replace(draft, promises=False)
 
 
+def _cell_loop(facts: Facts) -> Draft | None:
+    """A loop over time that calls a recurrent cell: torch has the loop in C.
+
+    What it saves is unknown, and it needs the inputs of all times before the loop.
+    """
+    use = facts.use("cells")
+    keys = facts.report.view.keys
+    cells = [key for key in keys if GROUPS["cells"](key)]
+    if len(cells) != 1 or use.calls < _TIMES:
+        return None
+    cell = cells[0].qualname.partition(".")[0]
+    whole = f"torch.nn.{cell.removesuffix('Cell')}"
+    draft = share_draft(
+        facts, _ANY, use.ms,
+        rule="tensor-loop",
+        title=f"{{share}} of the step is a loop over time that calls {cell}",
+        evidence=(
+            (f"Its forward takes {span_text(use.ms, facts)} in "
+            f"{plural(round(use.calls), 'call')}, and backward as many operations again."),
+            callers(facts, "cells"),
+        ),
+        fix=(
+            (f"Use {whole}: one call computes all times, and its weights have the same shapes. The "
+            "inputs must be known before the loop: the output of a time cannot be the next input."),
+        ),
+        group="cells", sections=FORWARD, on_host=True,
+        claims={"small-batch": 0.0} if facts.gpu is None else {},
+    )  # fmt: skip
+    return None if draft is None else replace(draft, promises=False)
+
+
+def _filling(facts: Facts) -> Draft | None:
+    """A loop in forward that fills a tensor piece by piece: ``mask[i, i + 1:] = value``.
+
+    Operators of Python are no calls that a hook sees, so their time is the function's own.  The
+    source shows the loop, and torch.profiler how many pieces it fills.
+    """
+    hot, operators = facts.hot_in("forward"), facts.report.operators
+    if hot is None or not is_users(hot.key) or operators is None or not operators.steps:
+        return None
+    pieces = sum(row.calls for row in operators.rows if row.name in _PIECES) / operators.steps
+    until = facts.report.meta.get("recorded_until_ns")
+    found = filling_line(lines_of(hot.key.file, until), hot.key)
+    if found is None or pieces < _TIMES:
+        return None
+    own = dict(hot.parts).get(None, 0.0) * hot.share * facts.use("forward").ms
+    at = where(hot.key)
+    return share_draft(
+        facts, _ANY, own,
+        rule="tensor-loop",
+        title=f"{{share}} of the step is a loop that fills a tensor piece by piece in {at}",
+        evidence=(
+            (f"Its own code takes {span_text(own, facts)}. Line {found} fills one piece per pass, "
+            f"and a step runs {plural(round(pieces), 'operation')} that {_CHOOSE}."),
+        ),
+        fix=(
+            ("Fill it by one call on whole tensors (torch.triu, torch.where, masked_fill), and "
+            "only once if it never changes (register_buffer)."),
+        ),
+        group="forward", sections=FORWARD, on_host=True,
+    )  # fmt: skip
+
+
+#: Operators that choose a piece of a tensor to assign to it.
+_PIECES = frozenset({"aten::select", "aten::slice", "aten::index_put_"})
+_CHOOSE = "choose a piece of a tensor"
+#: Fewer calls of a cell, or pieces, in a step are no loop.
+_TIMES = 20
 #: Cost of calling an operation, from Python through the dispatcher and autograd; the rest of a
 #: call's time is computing.
 _CALL_MS = 0.008
