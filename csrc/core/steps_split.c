@@ -249,11 +249,13 @@ fp_split_start(fp_thread *t, int64_t now)
         if (t->split == NULL) {
             return;
         }
-        fp_run_delay_open(&t->split->delay);
         fp_usage_init(&t->split->usage, fp_usage_of_thread(&t->split->delay),
                       NULL);
         find_covers(t);
         begin_cover(t->split, t->cur, now);
+    }
+    if (t->split->delay.file == 0) {
+        fp_run_delay_open(&t->split->delay);
     }
     charge_all(t, now, 0);
     t->split->step = t->split->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
@@ -319,6 +321,15 @@ fp_split_set_clock(fp_thread *t, const fp_clock *clock, int64_t now)
 {
     if (t->split->usage.clock == NULL) {
         fp_split_set_usage(t, t->split->usage.source, clock, now);
+    }
+}
+
+void
+fp_split_stop(fp_thread *t)
+{
+    if (t->split != NULL) {
+        fp_split_gc_forget(t);
+        fp_run_delay_close(&t->split->delay);
     }
 }
 

@@ -92,6 +92,11 @@ fp_split_set_usage(fp_thread *t, fp_usage_source source, const fp_clock *clock,
 void
 fp_split_set_clock(fp_thread *t, const fp_clock *clock, int64_t now);
 
+/* No step follows until fp_split_start(): forgets a collection in progress and
+ * closes the file of the run delay.  Accepts a thread without a split. */
+void
+fp_split_stop(fp_thread *t);
+
 /* Frees the split of [t], if it has one. */
 void
 fp_split_destroy(fp_thread *t);

@@ -3,9 +3,7 @@
 #include "gpu/collector.h"
 #include "gpu/worker.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 fp_status
 fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
@@ -23,12 +21,8 @@ fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
     if (pthread_mutex_init(&g->control, NULL) != 0 ||
         pthread_mutex_init(&g->lock, NULL) != 0 ||
         pthread_mutex_init(&g->talk, NULL) != 0 ||
-        pthread_cond_init(&g->answer, NULL) != 0 || pipe(g->wake) != 0) {
+        pthread_cond_init(&g->answer, NULL) != 0) {
         return FP_ENOMEM;
-    }
-    for (int i = 0; i < 2; i++) {
-        (void)fcntl(g->wake[i], F_SETFL, O_NONBLOCK);
-        (void)fcntl(g->wake[i], F_SETFD, FD_CLOEXEC);
     }
     return FP_OK;
 }
@@ -36,12 +30,7 @@ fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
 void
 fp_gpu_wake(fp_gpu *g)
 {
-    /* A pipe, because this must neither wait nor take a lock, as a semaphore
-     * or a condition variable would. */
-    if (atomic_exchange(&g->woken, 1) == 0) {
-        ssize_t written = write(g->wake[1], "", 1);
-        (void)written; /* a full pipe wakes as well */
-    }
+    fp_worker_wake(&g->woken);
 }
 
 /* ---- requests to the thread ---- */

@@ -72,8 +72,7 @@ typedef struct fp_gpu {
     fp_gpu_nested nested[FP_API_CALLS];
     _Atomic uint64_t recording;   /* number of the recording */
     _Atomic uint32_t attachments; /* number of the attachment to CUPTI */
-    int wake[2];                  /* pipe; a byte in it wakes the thread */
-    _Atomic int woken;
+    _Atomic int woken;            /* where the thread sleeps */
     /* used by callers */
     pthread_mutex_t control; /* held by one caller at a time */
     _Atomic int state;

@@ -5,9 +5,6 @@
 #include "gpu/drainer.h"
 #include "gpu/worker.h"
 
-#include <poll.h>
-#include <unistd.h>
-
 static void
 answer(fp_gpu *g)
 {
@@ -30,18 +27,12 @@ asked_for(fp_gpu *g)
 static void
 sleep_until_needed(fp_gpu *g)
 {
-    int64_t left_ms = -1;
+    int64_t left_ns = -1;
     if (g->attached) {
-        left_ms = (g->next_flush - fp_clock_monotonic_ns()) / 1000000 + 1;
-        left_ms = left_ms < 0 ? 0 : left_ms;
+        left_ns = g->next_flush - fp_clock_monotonic_ns();
+        left_ns = left_ns < 0 ? 0 : left_ns;
     }
-    struct pollfd fd = {.fd = g->wake[0], .events = POLLIN};
-    if (poll(&fd, 1, (int)(left_ms < INT32_MAX ? left_ms : INT32_MAX)) > 0) {
-        char bytes[64];
-        while (read(g->wake[0], bytes, sizeof(bytes)) > 0) {
-        }
-    }
-    atomic_store(&g->woken, 0);
+    fp_worker_sleep(&g->woken, left_ns);
 }
 
 /* Activities are final this long after their end: a partly filled buffer comes

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #ifdef __linux__
+#include <linux/futex.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,16 +30,51 @@ fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
     return rc == 0 ? 0 : -1;
 }
 
+#define SECOND_NS INT64_C(1000000000)
+
+static struct timespec
+timespec_of(int64_t ns)
+{
+    return (struct timespec){(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
+}
+
 struct timespec
 fp_worker_deadline(int clock, int64_t ns)
 {
-    const int64_t second_ns = 1000000000;
     struct timespec t;
     clock_gettime(clock, &t);
-    int64_t left = t.tv_nsec + ns;
-    t.tv_sec += (time_t)(left / second_ns);
-    t.tv_nsec = (long)(left % second_ns);
-    return t;
+    return timespec_of((int64_t)t.tv_sec * SECOND_NS + t.tv_nsec + ns);
+}
+
+/* A futex, because it has no descriptor, which the program may close and whose
+ * number another file may get, and no lock, which the program's thread would
+ * have to wait for. */
+
+void
+fp_worker_wake(_Atomic int *woken)
+{
+    if (atomic_exchange(woken, 1) == 0) {
+#ifdef __linux__
+        (void)syscall(SYS_futex, woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+#endif
+    }
+}
+
+void
+fp_worker_sleep(_Atomic int *woken, int64_t ns)
+{
+    struct timespec limit = timespec_of(ns < 0 ? 0 : ns);
+#ifdef __linux__
+    (void)syscall(SYS_futex, woken, FUTEX_WAIT_PRIVATE, 0,
+                  ns < 0 ? NULL : &limit, NULL, 0);
+#else
+    enum { LOOK_NS = 10000000 }; /* other systems have no CUDA */
+    if (atomic_load(woken) == 0) {
+        limit = ns < 0 || ns > LOOK_NS ? timespec_of(LOOK_NS) : limit;
+        (void)nanosleep(&limit, NULL);
+    }
+#endif
+    atomic_store(woken, 0);
 }
 
 /* Linux keeps one nice value per thread. */

@@ -245,11 +245,8 @@ static void
 drop_sections(void *arg)
 {
     fp_recorder *r = arg;
-    if (r->stepper != NULL && r->stepper->split != NULL) {
-        /* a collection may be running in that thread */
-        fp_split_gc_forget(r->stepper);
-    }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_split_stop(t); /* a collection may be running in that thread */
         int parked = fp_thread_is_parked(t);
         fp_thread_unpark(t, fp_recorder_now_of(r, t));
         fp_thread_drop_sections(t, fp_recorder_now_of(r, t));

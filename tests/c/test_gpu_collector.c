@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- a minimal CUPTI ---- */
 
@@ -323,8 +322,6 @@ drop_collector(void)
     fp_gpu_forget(g);
     fp_lanes_fini(&g->lanes);
     fp_buffers_fini(&g->buffers);
-    close(g->wake[0]);
-    close(g->wake[1]);
     free(g);
     my_lane = NULL;
 }

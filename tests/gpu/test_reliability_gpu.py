@@ -426,3 +426,28 @@ until(lambda: len(os.listdir("/proc/self/task")) == 1)  # a joined one is there 
 assert len(os.listdir("/proc/self/fd")) < 20
 """
     check(fake_gpu, "auto", code, timeout=240)
+
+
+# ---- descriptors ----
+
+
+@each_tier
+def test_p9_a_program_that_closes_all_files_keeps_its_own_as_they_are(
+    fake_gpu: FakeGpu, tier: str, tmp_path: Path
+) -> None:
+    code = f"""
+r = begin(tier)
+os.closerange(3, 100)
+mine = [os.open({str(tmp_path)!r} + f"/{{i}}", os.O_RDWR | os.O_CREAT) for i in range(20)]
+for file in mine:
+    os.write(file, b"data"), os.lseek(file, 0, os.SEEK_SET)
+for _ in range(3):
+    work()
+    r.gpu_flush()
+found = end(r)
+for file in mine:
+    assert os.lseek(file, 0, os.SEEK_CUR) == 0
+    assert os.read(file, 99) == b"data"
+assert found.counters["launches"]
+"""
+    check(fake_gpu, tier, code)

@@ -536,6 +536,37 @@ for file in mine:
     )
 
 
+@pytest.mark.skipif(not CPU_WAIT, reason="this system does not tell")
+def test_p9_a_recorder_that_is_stopped_has_no_file_open(backend):
+    ok(
+        """
+import os
+from fastprof._core import Recorder
+from fastprof.capture.convert import take_snapshot
+
+def files():
+    return sorted(os.listdir("/proc/self/fd"))
+
+before = files()
+kept = []
+for again in range(2):
+    recorder = Recorder(backend=BACKEND, skip_steps=0)
+    for part in range(2):
+        recorder.start_sections(); recorder.enable(); recorder.mark()
+        for _ in range(3):
+            os.sched_yield()
+            recorder.step()
+        assert len(files()) == len(before) + 1
+        recorder.disable(); recorder.stop_sections()
+        assert files() == before
+    kept.append(recorder)
+    missing = take_snapshot(recorder).steps.split_missing
+    assert not any(text.startswith("cpu_wait") for text in missing), missing
+""",
+        backend,
+    )
+
+
 def test_f19_a_forked_child_has_no_hook(backend):
     ok(
         """
