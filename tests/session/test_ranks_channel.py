@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 import pytest
 from fastprof.session.ranks.channel import MAX_VALUE
 from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.find import find_channel, job_mark, may_find_channel
+from helpers import run_child
 
 
 @pytest.fixture
@@ -57,12 +59,71 @@ def test_a_link_is_replaced_not_followed(directory, tmp_path):
     assert directory.get(["window-0"]) == {"window-0": b"value"}
 
 
+def test_p6_links_and_pipes_that_others_have_put_there_change_nothing(tmp_path):
+    """A name that they can predict could be a link to a file of this user, or block the opening."""
+    run_child(
+        f"""
+import os
+from fastprof.session.ranks.directory import DirectoryChannel
+os.umask(0)
+channel = DirectoryChannel("{tmp_path}/job")
+keys = ["window-0", "request", "detail-1", "verdicts", "group-1-0"]
+for number, key in enumerate(keys):
+    precious = f"{tmp_path}/precious-{{key}}"
+    with open(precious, "wb") as stream:
+        stream.write(b"precious")
+    os.link(precious, f"{tmp_path}/job/{{key}}")
+    beside = f"{tmp_path}/job/{{key}}.{{os.getpid()}}~"
+    [os.link, os.symlink, lambda _, name: os.mkfifo(name)][number % 3](precious, beside)
+assert channel.get(keys) == {{}}
+for key in keys:
+    channel.put(key, b"value")
+    status = os.lstat(f"{tmp_path}/job/{{key}}")
+    assert status.st_mode & 0o777 == 0o600 and status.st_nlink == 1, oct(status.st_mode)
+    assert open(f"{tmp_path}/precious-{{key}}", "rb").read() == b"precious"
+assert channel.get(keys) == dict.fromkeys(keys, b"value")
+channel.close(last=True)
+assert not os.path.exists("{tmp_path}/job")
+""",
+        timeout=30,
+    ).check()
+
+
+def test_p6_files_that_a_rank_cannot_have_put_there_are_not_read(directory, tmp_path, monkeypatch):
+    job = tmp_path / "job"
+    directory.put("window-0", b"value")
+    directory.put("window-1", b"value")
+    (job / "window-1").chmod(0o666)
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.link(tmp_path / "secret", job / "window-2")
+    assert directory.get([f"window-{i}" for i in range(3)]) == {"window-0": b"value"}
+    real = os.fstat
+
+    def of_another_user(handle):
+        status = list(real(handle))
+        if not stat.S_ISDIR(status[0]):
+            status[4] += 1
+        return os.stat_result(status)
+
+    monkeypatch.setattr(os, "fstat", of_another_user)
+    assert directory.get(["window-0"]) == {}
+
+
+def test_p6_a_directory_to_which_everyone_can_write_is_refused(directory, tmp_path):
+    (tmp_path / "job").chmod(0o777)
+    with pytest.raises(PermissionError, match="every user can write to the directory"):
+        directory.put("window-0", b"value")
+    with pytest.raises(PermissionError, match="remove it"):
+        DirectoryChannel(str(tmp_path / "job"))
+    assert os.listdir(tmp_path / "job") == []
+
+
 def test_only_what_ranks_have_put_there_is_removed(directory, tmp_path):
     job = tmp_path / "job"
     theirs = ["request-from-me.txt", "window-data", "verdicts.md", "detail-", "window-1.bak"]
     for name in theirs:
         (job / name).write_bytes(b"precious")
-    ours = ["window-0", "detail-12", "request", "verdicts", "window-3.4711~"]
+    ours = ["window-0", "detail-12", "request", "verdicts", "window-3.4711af~"]
     for name in ours:
         (job / name).write_bytes(b"value")
     directory.close(last=True)

@@ -254,6 +254,24 @@ def test_hostile_answers_are_errors_in_time(fake, channel_of, answers, error):
     assert channel._client is None
 
 
+def test_p9_a_connection_that_the_program_has_closed_is_not_used(fake, channel_of):
+    """Its number may be that of a connection of the program, which stays as it is."""
+    channel = channel_of(address=fake(pong, b"\x01", None))
+    assert channel.get(["window-0"]) == {}
+    mine, other = socket.socketpair()
+    number = channel._client._socket.fileno()
+    os.dup2(mine.fileno(), number)
+    with pytest.raises(ConnectionError, match="the program has closed the connection"):
+        channel.put("window-0", b"value")
+    channel.close(last=True)
+    with socket.socket(fileno=number) as mine_again, mine, closing(other):
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        mine_again.sendall(b"data")
+        assert other.recv(9) == b"data"
+
+
 def test_an_endless_value_is_not_kept(fake, channel_of):
     def endless():
         yield struct.pack("=Q", 1 << 40)

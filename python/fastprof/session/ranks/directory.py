@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from fastprof.session.ranks.channel import MAX_VALUE
 
 #: Files of :meth:`DirectoryChannel.put`, and those that it leaves if its process is killed.
-_OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9]+~)?", re.ASCII)
+_OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9a-f]+~)?", re.ASCII)
 
 
 class DirectoryChannel:
     """Keeps each value in a file; see :class:`~fastprof.session.ranks.channel.Channel`.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be made, is a link, or every user can write to it.
     """
 
     def __init__(self, path: str) -> None:
@@ -26,10 +26,10 @@ class DirectoryChannel:
             pass
 
     def put(self, key: str, value: bytes) -> None:
-        """Write a file beside the old one, then replace the old one."""
-        beside = f"{key}.{os.getpid()}~"
-        # Not through a link: another user could have put it there.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        """Write a new file, then replace the old one."""
+        # Nobody can know the name, and put a link to another file there.
+        beside = f"{key}.{os.urandom(8).hex()}~"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._opened() as folder:
             handle = os.open(beside, flags, 0o600, dir_fd=folder)
             try:
@@ -42,7 +42,7 @@ class DirectoryChannel:
                 raise
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Read the existing files; skip links and pipes; a value that is too long is empty."""
+        """Read the existing files that :func:`read_value` accepts; too long: empty."""
         found = {}
         with self._opened() as folder:
             for key in keys:
@@ -64,7 +64,9 @@ class DirectoryChannel:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Open the directory; refuse a link in its place, which may lead anywhere."""
+        """Open the directory; refuse a link in its place, which may lead anywhere, and one in
+        which every user can replace files.
+        """
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             folder = os.open(self._path, flags)
@@ -77,24 +79,37 @@ class DirectoryChannel:
                 ) from None
             raise
         try:
+            if os.fstat(folder).st_mode & stat.S_IWOTH:
+                raise PermissionError(
+                    f"every user can write to the directory {self._path!a}: remove it, or name "
+                    "another one"
+                )
             yield folder
         finally:
             os.close(folder)
 
 
 def read_value(path: str, folder: int | None = None) -> bytes | None:
-    """Return the content of a file; None: it is missing or not a file; empty: it is too long.
+    """Return the content of a file that a rank has put; None: it is missing or another file.
+
+    A rank's file is a regular one with a single name, belongs to this user or to the directory's
+    owner, and not every user can write to it.
 
     Args:
         folder: an open directory to which ``path`` is relative.
+
+    Returns:
+        At most :data:`~fastprof.session.ranks.channel.MAX_VALUE` bytes; empty: it is longer.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
+        place = os.path.dirname(path) or os.curdir if folder is None else folder
+        owner = os.stat(place).st_uid
         handle = os.open(path, flags, dir_fd=folder)
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        if not _is_ours(os.fstat(handle), owner):
             return None
         data = os.read(handle, MAX_VALUE + 1)
     except OSError:
@@ -102,3 +117,12 @@ def read_value(path: str, folder: int | None = None) -> bytes | None:
     finally:
         os.close(handle)
     return data if len(data) <= MAX_VALUE else b""
+
+
+def _is_ours(status: os.stat_result, owner: int) -> bool:
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink <= 1  # 0: replaced meanwhile
+        and status.st_uid in (owner, os.geteuid())
+        and not status.st_mode & stat.S_IWOTH
+    )

@@ -43,6 +43,7 @@ class StoreClient:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._identity = _identity(self._socket)
         self._received = bytearray()
         self._deadline = 0.0
         try:
@@ -80,8 +81,18 @@ class StoreClient:
     def close(self) -> None:
         """End the connection, also for a forked child that has it."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._own().shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _own(self) -> socket.socket:
+        """Return the socket, unless the program has closed its descriptor.
+
+        The number may then be that of a file of the program, which nobody here may use or close.
+        """
+        if _identity(self._socket) != self._identity:
+            self._socket.detach()
+            raise ConnectionResetError("the program has closed the connection to the store")
+        return self._socket
 
     def _ask_and_ping(self, request: bytes) -> None:
         nonce = os.urandom(4)
@@ -92,8 +103,9 @@ class StoreClient:
 
     def _ask(self, request: bytes) -> None:
         self._deadline = time.monotonic() + TIMEOUT_S
-        self._socket.settimeout(TIMEOUT_S)
-        if self._socket.send(request, socket.MSG_NOSIGNAL) != len(request):
+        own = self._own()
+        own.settimeout(TIMEOUT_S)
+        if own.send(request, socket.MSG_NOSIGNAL) != len(request):
             raise ConnectionError("the store accepts no more requests")
 
     def _value(self) -> bytes:
@@ -109,8 +121,9 @@ class StoreClient:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the store has not answered for {TIMEOUT_S:.0f} s")
-            self._socket.settimeout(left)
-            data = self._socket.recv(_AT_ONCE)
+            own = self._own()
+            own.settimeout(left)
+            data = own.recv(_AT_ONCE)
             if not data:
                 raise ConnectionResetError("the store has closed the connection")
             self._received += data
@@ -121,6 +134,15 @@ class StoreClient:
     def _end(self) -> None:
         if self._received:
             raise NotAStoreError("the store sent more data than requested")
+
+
+def _identity(end: socket.socket) -> tuple[int, int] | None:
+    """Return what distinguishes the file behind the descriptor from others; None: it is closed."""
+    try:
+        status = os.fstat(end.fileno())
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _string(data: bytes) -> bytes:
