@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from fastprof.session.ranks.channel import MAX_VALUE
 
 #: Files of :meth:`DirectoryChannel.put`, and those that it leaves if its process is killed.
-_OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9a-f]+~)?", re.ASCII)
+_OURS = re.compile(
+    r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9a-f]+~)?", re.ASCII
+)
 
 
 class DirectoryChannel:
