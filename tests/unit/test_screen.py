@@ -14,8 +14,8 @@ import pytest
 from fastprof.cli import main
 from fastprof.names import elided
 from fastprof.render import terminal
-from fastprof.render.screen import _percentiles, screen_lines
-from fastprof.report import build_report
+from fastprof.render.screen import _percentiles, closed_lines, screen_lines
+from fastprof.report import Report, build_report
 from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
@@ -138,6 +138,38 @@ def test_no_sentence_on_the_screen_is_cut(width: int) -> None:
         assert not [line for line in lines if line.endswith("...")]
         assert max(map(len, lines)) <= width
     assert long in " ".join(line.strip() for line in screen_lines(build_report(made), width))
+
+
+def crowded() -> Report:
+    """Return a report with several findings, many sections and functions with long names."""
+    made = gpu_training_run()
+    notes = tuple(f"The {word} part of the machine was on fire for a while." for word in "abcd")
+    return build_report(replace(made, notes=notes))
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_screen_has_40_lines_and_the_verdict_is_last(width: int) -> None:
+    last = ["Wrote fastprof_out/x: train_profile.fprof", "More: fastprof report fastprof_out/x"]
+    for report in (crowded(), build_report(training_run())):
+        lines = closed_lines(report, width, last)
+        assert len(lines) <= 40
+        assert max(map(len, lines)) <= width
+        closing = closing_lines(report, width)
+        assert closing
+        assert lines[-len(closing) :] == closing
+        shown = io.StringIO()
+        report.show(shown)
+        assert len(shown.getvalue().splitlines()) <= 40
+        assert shown.getvalue().splitlines()[-1].strip() in " ".join(closing_lines(report, 100))
+
+
+def test_a_screen_without_room_has_fewer_rows() -> None:
+    report = crowded()
+    whole, less = screen_lines(report, 80, 99), screen_lines(report, 80, 30)
+    assert len(less) < len(whole)
+    assert (less[0], less[2]) == (whole[0], whole[2])  # the program, and the first finding
+    assert any(line.startswith("where a step goes") for line in less)
+    assert any(line.startswith("your functions") for line in less)
 
 
 def test_what_was_chosen_is_no_note_on_the_screen() -> None:

@@ -25,6 +25,7 @@ from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.read.pstats import Entry, Function
+from fastprof.render.screen import closed_lines
 from fastprof.report import Report
 from fastprof.report.ranks.live.now import JobNow
 from fastprof.session.cprofile import Profile
@@ -35,6 +36,7 @@ from fastprof.session.output.files import path_of_rank
 from fastprof.session.output.trace import TraceOptions
 from fastprof.session.patching.imports import LightImports
 from fastprof.session.profiler import Profiler, run_of
+from fastprof.tables.findings import closing_lines
 from fastprof.tables.layout import width_of, wrapped
 
 OUTPUT = "fastprof_out"
@@ -328,15 +330,17 @@ def _finish(
                 ranks, late = _ranks(begun, identity, job, may_wait, width_of(stream))
                 _put([*ranks, ""], stream)
             files = others_counted(files_since(begun.folder, begun.began_ns))
-            report.show(stream, full=begun.options.full)
+            folder, width = begun.shown_folder, width_of(stream)
+            lines = last_lines(folder, files, folder, width, ranks=identity.world_size > 1)
+            if not begun.options.full:
+                _put([*closed_lines(report, width, lines), *late], stream)
+                return
+            report.show(stream, full=True)
             stream.write("\n")
-            if stats is not None and begun.options.full:
+            if stats is not None:
                 print_summary(stats, stream)
-            folder = begun.shown_folder
-            lines = last_lines(
-                report, folder, files, folder, width_of(stream), ranks=identity.world_size > 1
-            )
-            _put([*lines, *late], stream)
+            closing = closing_lines(report, width)
+            _put([*lines, *(["", *closing] if closing else []), *late], stream)
     except BrokenPipeError:
         sys.stdout = None  # see profile_command
     except OSError as error:

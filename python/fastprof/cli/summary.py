@@ -1,4 +1,4 @@
-"""The last lines of ``fastprof run``: the files, the next command, the verdict.
+"""The last lines of ``fastprof run``: the files and the next command.
 
 With --full there are also four blocks in cProfile's style.
 """
@@ -12,8 +12,6 @@ from typing import TextIO
 from fastprof.export.pstats_ import as_pstats
 from fastprof.names import ascii_name
 from fastprof.read.pstats import Entry, Function
-from fastprof.report import Report
-from fastprof.tables.findings import closing_lines
 from fastprof.tables.layout import wrapped
 
 ROWS = 25
@@ -24,18 +22,16 @@ _TENSOR_ITEM = r"method 'item' of 'torch"
 
 
 def last_lines(
-    report: Report, folder: str, files: Sequence[str], run: str, width: int, *, ranks: bool = False
+    folder: str, files: Sequence[str], run: str, width: int, *, ranks: bool = False
 ) -> list[str]:
-    """Return the written files, the next command to type, and the verdict once more.
+    """Return the written files and the next command to type.
 
     Args:
         run: the argument of ``fastprof report`` for this run.
         ranks: whether the folder belongs to a job of several ranks.
     """
     lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)
-    lines += next_lines(run, width, ranks=ranks)
-    verdict = closing_lines(report, width)
-    return [*lines, "", *verdict] if verdict else lines
+    return [*lines, *next_lines(run, width, ranks=ranks)]
 
 
 def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:

@@ -1,6 +1,6 @@
 """The report on one screen: the run, the changes to make, the parts of a step.
 
-About 35 lines within the given width. The full text has the rest.
+At most :data:`LINES` lines of the given width, down to 80 columns. The full text has the rest.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_between, shortened
-from fastprof.tables.findings import verdict_lines
+from fastprof.tables.findings import closing_lines, verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
 from fastprof.tables.report import functions_brief, other_threads_text, steps_brief
@@ -23,9 +23,10 @@ from fastprof.tables.stages import stages_brief, stages_text
 from fastprof.tables.steps import row_name
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
-_SECTIONS = 6
-_FUNCTIONS = 7
-_NOTES = 2
+#: Lines of the screen, with those that a command adds.
+LINES = 40
+#: Rows of sections and functions, findings, and notes: as many as fit.
+_SIZES = ((6, 7, 3, 2), (5, 6, 3, 1), (5, 5, 2, 1), (4, 4, 2, 1), (4, 3, 1, 1), (3, 2, 1, 0))
 _NO_TREE = "None of your functions took 1 % of the time. Library functions with the most time:"
 #: A kind of time with a smaller share of the steps is left out.
 _KIND = 0.01
@@ -42,19 +43,33 @@ def write(report: Report, stream: TextIO) -> None:
     stream.writelines(f"{line}\n" for line in screen_lines(report, PIPED))
 
 
-def screen_lines(report: Report, width: int) -> list[str]:
-    """Return the screen as lines of at most ``width`` columns."""
-    blocks = (
-        headline(report, width),
-        verdict_lines(report, width),
-        _steps(report, width),
-        _functions(report, width),
-        _remarks(report, width),
-    )
+def screen_lines(report: Report, width: int, most: int = LINES) -> list[str]:
+    """Return the screen as at most ``most`` lines of at most ``width`` columns.
+
+    A narrow screen has fewer rows; what no table can do without is shown in any case.
+    """
     lines: list[str] = []
-    for block in blocks:
-        lines += [*([""] if lines and block else []), *block]
+    for sections, functions, findings, notes in _SIZES:
+        blocks = (
+            headline(report, width),
+            verdict_lines(report, width, findings),
+            _steps(report, width, sections),
+            _functions(report, width, functions),
+            _remarks(report, width, notes),
+        )
+        lines = []
+        for block in blocks:
+            lines += [*([""] if lines and block else []), *block]
+        if len(lines) <= most:
+            break
     return lines
+
+
+def closed_lines(report: Report, width: int, last: Sequence[str] = ()) -> list[str]:
+    """Return the screen and, below lines ``last``, the verdict once more: above the prompt."""
+    closing = closing_lines(report, width)
+    below = [*([""] if last else []), *last, *([""] if closing else []), *closing]
+    return [*screen_lines(report, width, LINES - len(below)), *below]
 
 
 def headline(report: Report, width: int) -> list[str]:
@@ -98,12 +113,12 @@ def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) ->
     return ", ".join(f"{name} {text}" for (name, _), text in zip(figures, texts, strict=True))
 
 
-def _steps(report: Report, width: int) -> list[str]:
+def _steps(report: Report, width: int, most: int) -> list[str]:
     """Return the parts of a step, by section and by kind of time; then the rest of the run."""
     lines = []
     stages = stages_text(report)
     lines += wrapped(stages, width, rest="  ") if stages else []
-    tables = stages_brief(report) if stages else steps_brief(report, _SECTIONS)
+    tables = stages_brief(report) if stages else steps_brief(report, most)
     if tables.rows:
         drawn = table_lines(tables, width)
         lines += [drawn[0], *drawn[2:]]
@@ -191,14 +206,14 @@ def _split(report: Report, width: int) -> list[str]:
     return wrapped(f"Of a step's time: {said}.", width, rest="  ")
 
 
-def _functions(report: Report, width: int) -> list[str]:
+def _functions(report: Report, width: int, most: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
-    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), phase_of(report))
+    lines = user_lines(user_tree(report, most), width, per_steps(report), phase_of(report))
     others = other_threads_text(report, _THREAD)
     if lines:
         return [*lines, *(wrapped(others, width, rest="  ") if others else [])]
-    table = functions_brief(without_waits(report).rows, _FUNCTIONS)
+    table = functions_brief(without_waits(report).rows, most)
     if not table.rows:
         return []
     drawn = table_lines(table, width)
@@ -206,12 +221,12 @@ def _functions(report: Report, width: int) -> list[str]:
     return [*head, drawn[0], *drawn[2:]]
 
 
-def _remarks(report: Report, width: int) -> list[str]:
+def _remarks(report: Report, width: int, most: int) -> list[str]:
     """Return faults of the recording; notes about choices are in the full text."""
     lines: list[str] = []
-    for note in report.snapshot.notes[:_NOTES]:
+    for note in report.snapshot.notes[:most]:
         lines += whole_sentences(f"Note: {shortened(note, 1000)}", width, 2, rest="  ")
-    more = len(report.notes) - len(report.snapshot.notes[:_NOTES])
+    more = len(report.notes) - len(report.snapshot.notes[:most])
     if more > 0:
         lines.append(f"{more} {'more ' if lines else ''}note{'s' * (more > 1)} in the full report.")
     return lines

@@ -16,7 +16,7 @@ def show(report: Report, stream: TextIO | None = None, *, full: bool = False) ->
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
     if not full:
-        stream.writelines(f"{line}\n" for line in screen.screen_lines(report, width))
+        stream.writelines(f"{line}\n" for line in screen.closed_lines(report, width))
     elif not (stream.isatty() and _draw(report, stream, width)):
         text.write(report, stream, width=width)
 

@@ -13,9 +13,8 @@ from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
-#: Findings on one screen, and lines for the first reasons, the first fix and the other fixes; a
-#: longer first sentence is still shown whole.
-_ON_SCREEN = 3
+#: Lines for the first reasons, the first fix and the other fixes; a longer first sentence is still
+#: shown whole.
 _WHY, _FIX, _OTHER_FIX = 3, 3, 1
 _WIDEST = 400
 #: A note about this share of a step is also on the screen.
@@ -24,8 +23,8 @@ _LARGE = 0.25
 _OWN_PART = 0.2
 
 
-def verdict_lines(report: Report, width: int) -> list[str]:
-    """Return the first findings with reason and fix, for one screen.
+def verdict_lines(report: Report, width: int, most: int = 3) -> list[str]:
+    """Return the first ``most`` findings with reason and fix, for one screen.
 
     Without findings the lines list what was checked; empty if no rule had a result.
     """
@@ -35,7 +34,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
     if not found.findings:
         return [*wrapped(_none(found), width), *_unusual(found, width)]
     lines: list[str] = []
-    for i, finding in enumerate(found.findings[:_ON_SCREEN], 1):
+    for i, finding in enumerate(found.findings[:most], 1):
         lines += wrapped(_head(finding), width, f"{i}. ")
         if i == 1 and finding.evidence:
             why = f"Why: {' '.join(map(_line, finding.evidence))}"
@@ -43,7 +42,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
         if finding.fix:
             fix = f"Fix: {' '.join(map(_line, finding.fix))}"
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
-    more = len(found.findings) - _ON_SCREEN
+    more = len(found.findings) - most
     lines += [f"   {more} more with --findings."] if more > 0 else []
     for text in (*_of_what(report), *not_judged(found)):
         lines += wrapped(text, width)
