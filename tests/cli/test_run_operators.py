@@ -175,6 +175,48 @@ def test_an_early_end_keeps_the_window_so_far(folder: Path, ending: str, status:
     assert operators.windows == ((2, 3),)
 
 
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.parametrize(
+    ("where", "ending"),
+    [
+        (
+            "in another thread",
+            (
+                "import threading; t = threading.Thread(target=os._exit, args=(7,))\n"
+                "        if step == 3: t.start(); t.join()"
+            ),
+        ),
+        (
+            "inside backward",
+            (
+                "x = torch.ones(1, requires_grad=True)\n"
+                "        x.register_hook(lambda grad: os._exit(7))\n"
+                "        if step == 3: x.exp().backward()"
+            ),
+        ),
+        (
+            "inside backward",
+            (
+                "import signal; x = torch.ones(1, requires_grad=True)\n"
+                "        x.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGTERM))\n"
+                "        if step == 3: x.exp().backward()"
+            ),
+        ),
+    ],
+)
+def test_an_end_where_torch_profiler_cannot_stop(folder: Path, where: str, ending: str) -> None:
+    program = TRAIN.replace("fastprof.step()", f"fastprof.step()\n        {ending}")
+    (folder / "train.py").write_text(program)
+    result = fastprof_run("train.py", cwd=folder)
+    assert result.returncode == (-15 if "SIGTERM" in ending else 7)
+    said = f"the window that begins with step 2 was lost, because the run ended {where}."
+    assert result.stderr.count(said) == 1
+    assert names(folder) == {STATS, RUN}
+    report = fastprof.load(folder / "fastprof_out/latest" / RUN)
+    assert report.steps.count == 4
+    assert [note for note in report.notes if "perator" in note] == [f"Operators: {said}"]
+
+
 def test_a_program_without_torch_gets_one_line(folder: Path) -> None:
     result = fastprof_run("plain.py", cwd=folder).check()
     assert result.stderr == ""

@@ -5,6 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from fastprof.session.schedule import Schedule
+from fastprof.snapshot.run_phases import RUN_PHASES
+
+_OUTSIDE = RUN_PHASES.index("outside")
 
 
 class FunctionHook:
@@ -29,9 +32,13 @@ class FunctionHook:
         self._taken = False
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Exclude the block's work from functions and from steps."""
+    def aside(self, *, within_step: bool = False) -> Iterator[None]:
+        """Exclude the block's work from functions and from steps.
+
+        ``within_step``: a step goes on after it; otherwise one begins.
+        """
         self._recorder.pause_functions()
+        phase = self._recorder.set_phase(_OUTSIDE, True) if within_step else None
         try:
             yield
         finally:
@@ -42,7 +49,10 @@ class FunctionHook:
             schedule = self._schedule
             if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
                 self._recorder.resume_functions()
-            self._recorder.mark()
+            if phase is None:
+                self._recorder.mark()
+            else:
+                self._recorder.set_phase(phase, True)
 
     def take_away(self) -> bool:
         """Release the hook to torch's stack tracer, which needs it; return whether it was ours."""

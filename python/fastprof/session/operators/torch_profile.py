@@ -46,18 +46,8 @@ def make_profile(
 
 def start_quietly(profile: Any) -> None:
     """Start the profile; torch writes no lines about itself."""
-    with _quiet_kineto(), _one_cycle(profile):
+    with _quiet_kineto(), one_cycle(profile):
         profile.start()
-
-
-class LostProfile:
-    """Stands in for the profile of a window that cannot be recorded."""
-
-    def step(self) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
 
 
 def wait_for_all_ranks() -> None:
@@ -86,7 +76,7 @@ def _quiet_kineto() -> Iterator[None]:
 
 
 @contextmanager
-def _one_cycle(profile: Any) -> Iterator[None]:
+def one_cycle(profile: Any) -> Iterator[None]:
     """Keep torch from warning that a profile keeps only its last cycle: a window's has one.
 
     torch 2.10 and 2.11 say so at every start without ``acc_events``.  The profile within must not

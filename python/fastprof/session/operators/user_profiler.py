@@ -4,6 +4,7 @@ Only one torch.profiler can run at a time: starting a second one ends the first,
 So fastprof begins no window during the program's, and drops its own when the program begins.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,18 +23,19 @@ class ForeignProfiler(Torch):
     def __init__(self, began: Callable[[], None]) -> None:
         super().__init__(self)  # the watch tells its own hold() and release()
         self._began = began
-        self._own = False
+        self._own = threading.local()
         #: Whether the program is profiling.
         self.active = False
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Calls made in the block are fastprof's."""
-        before, self._own = self._own, True
+        """Calls that this thread makes in the block are fastprof's."""
+        depth = getattr(self._own, "depth", 0)
+        self._own.depth = depth + 1
         try:
             yield
         finally:
-            self._own = before
+            self._own.depth = depth
 
     def hold(self, name: str) -> None:
         """Note that the program begins to profile."""
@@ -52,7 +54,7 @@ class ForeignProfiler(Torch):
 
     def _unless_own(self, action: Callable[..., None]) -> Callable[..., None]:
         def act(*args: Any) -> None:
-            if not self._own:
+            if not getattr(self._own, "depth", 0):
                 action(*args)
 
         return act

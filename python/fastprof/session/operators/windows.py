@@ -4,6 +4,7 @@ torch is used only if the program has imported it.  Each window is a separate pr
 another one's records.
 """
 
+import atexit
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,8 @@ from fastprof.session.operators.function_hook import FunctionHook
 from fastprof.session.operators.limit import EventLimit
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.operators.results import WindowResults
-from fastprof.session.operators.torch_profile import (
-    LostProfile,
-    make_profile,
-    start_quietly,
-    wait_for_all_ranks,
-)
+from fastprof.session.operators.session import BackwardEnds, Session, in_backward, is_live
+from fastprof.session.operators.torch_profile import make_profile, wait_for_all_ranks
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, first_of_cycle
@@ -27,6 +24,8 @@ from fastprof.snapshot.operators import OperatorSnapshot
 
 #: Whole run: a window without a last step.
 _OPEN_END = sys.maxsize
+
+_BY_PROGRAM = "the program used torch.profiler itself"
 
 
 class OperatorWindows:
@@ -53,11 +52,14 @@ class OperatorWindows:
         self._hook = hook
         self._results = WindowResults(self._options, faults, rank)
         self._foreign = ForeignProfiler(self._disturbed)
+        self._backward = BackwardEnds(self._backward_ended)
+        self._late: int | None = None  # the step that began in backward, which has to end first
+        self._hindered = self._busy = False
         self._limit = EventLimit(self._options.max_events)
         # Whether the report already says that a window was skipped, or ended early.
         self._skipped = self._shortened = False
         self._not_before = 0  # no window begins before this step
-        self._profile: Any = None
+        self._session: Session | None = None
         self._first = self._last = 0  # of the recorded steps in the open window
         self._lost_this = False
         self._closed: tuple[Any, int] | None = None  # a window to keep, its last step
@@ -69,14 +71,14 @@ class OperatorWindows:
 
     def begin(self) -> None:
         """Start the run, with step 0."""
-        if not self._ended:
+        if not self._ended and self._may_arrive(0):
             self._arrive_guarded(0)
 
     def next_step(self, count: int) -> int:
         """Return the step count at which :meth:`at_step` is due next."""
         if self._ended:
             self._due = sys.maxsize
-        elif self._profile is not None or self._schedule is None:
+        elif self._session is not None or self._schedule is None or self._late is not None:
             self._due = count + 1
         else:
             begin = first_of_cycle(self._schedule, max(count + 1, self._not_before))
@@ -87,21 +89,35 @@ class OperatorWindows:
 
     def are_between(self, first: int, last: int) -> bool:
         """Return whether a window is open, or something is due in steps ``first`` to ``last``."""
-        return self._profile is not None or (not self._ended and first < self._due <= last)
+        return self._session is not None or (not self._ended and first < self._due <= last)
 
     def at_step(self, count: int) -> None:
         """Handle the begin of step number ``count``."""
-        if not self._ended and count >= self._due:
+        if not self._ended and count >= self._due and self._may_arrive(count):
             with self._hook.aside():
                 self._arrive_guarded(count)
 
     def end(self, count: int) -> None:
         """End the run in step number ``count``: record no more."""
-        if not self._ended:
-            self._hook.off()
-            if self._profile is not None:
-                with self._results.timed(), collector_paused():
-                    self._guard(self._close, count)
+        if self._ended:
+            return
+        self._hook.off()
+        session = self._session
+        if session is None:
+            return
+        if session.may_end:
+            with self._results.timed(), collector_paused():
+                self._guard(self._close, count)
+        else:
+            if not self._lost_this:
+                where = "inside backward" if session.is_my_thread else "in another thread"
+                self._lose(f"the run ended {where}")
+            # torch crashes if it exits with a session that has a collector.
+            if session.is_my_thread:
+                atexit.register(self._stop_left)
+            else:
+                self._guard(lambda count: session.take_collector(), count)
+            self._backward.watch()  # its thread may go on
 
     def finish(self, count: int) -> None:
         """Keep the results of :meth:`end`, and write the remaining files."""
@@ -115,13 +131,47 @@ class OperatorWindows:
     def forget(self) -> None:
         """Forget everything, in a forked child: the parent keeps it."""
         self._ended = True
-        self._profile = None
+        self._backward.forget()
+        if self._session is not None:
+            self._session.hush()
 
     def recorded(self) -> OperatorSnapshot | None:
         """Return the data recorded so far; None if there was nothing to record."""
         return self._results.recorded() if self._wanted else None
 
     # -- windows -----------------------------------------------------------------
+
+    def _may_arrive(self, count: int) -> bool:
+        """Return whether torch.profiler may begin, go on and end here, as step ``count`` begins.
+
+        If not because this is in backward, :meth:`_backward_ended` makes up for it.
+        """
+        session = self._session
+        if in_backward():
+            self._late = count
+            self._backward.watch()
+            if session is None:
+                self._hindered = True
+                self._limit.step_ended(recorded=False)
+                self._limit.step_begins()
+            return False
+        return session is None or session.may_end
+
+    def _backward_ended(self) -> None:
+        if in_backward() or (self._session is not None and not self._session.may_end):
+            return
+        if self._ended:
+            self._stop_left()
+        elif self._late is not None:
+            with self._hook.aside(within_step=True):
+                self._arrive_guarded(self._late)
+
+    def _stop_left(self) -> None:
+        """End the session that the end of the run left, if possible here."""
+        if self._session is not None and self._session.may_end:
+            self._session.stop()
+            self._session = None
+        self._leave()
 
     def _arrive_guarded(self, count: int) -> None:
         with self._results.timed():
@@ -130,13 +180,15 @@ class OperatorWindows:
         self._limit.step_begins()
 
     def _arrive(self, count: int) -> None:
-        profile = self._profile
-        self._limit.step_ended(recorded=profile is not None and count > self._first)
-        if profile is not None:
+        session, late = self._session, self._late is not None
+        self._late = None
+        if session is not None or not late:
+            self._limit.step_ended(recorded=session is not None and count > self._first)
+        if session is not None:
             enough = count >= self._first and not self._limit.allows_another()
             if count <= self._last and not (enough and not self._lost_this):
-                with self._foreign.own(), collector_paused():
-                    profile.step()
+                with collector_paused():
+                    session.step(count)
                 return
             if count <= self._last:
                 self._end_early(count)
@@ -159,11 +211,12 @@ class OperatorWindows:
             f"operators call, and a window records at most {self._limit.most:,}. max_events=0 "
             "(--operator max_events=0) removes the limit."
         )
-        with self._foreign.own(), collector_paused():
-            self._profile.stop()
+        with collector_paused():
+            profile = self._session.stop() if self._session is not None else None
         if count > first:
             self._last = count - 1
-            self._closed = (self._profile, self._last)
+            if profile is not None:
+                self._closed = (profile, self._last)
             if not self._shortened:
                 self._shortened = True
                 planned = "" if whole else f" instead of step {last}"
@@ -174,7 +227,7 @@ class OperatorWindows:
             self._skipped = True
             steps = "" if whole else f" in steps {first} to {last}"
             self._faults.tell(f"Operators were not recorded{steps}: {why}")
-        self._profile = None
+        self._session = None
         self._hook.put_back()
 
     def _over(self, count: int) -> bool:
@@ -185,7 +238,9 @@ class OperatorWindows:
 
     def _leave(self) -> None:
         self._ended = True
-        self._foreign.uninstall()
+        if self._session is None:
+            self._foreign.uninstall()
+            self._backward.forget()
 
     def _action(self, step: int) -> str:
         if step < self._not_before:
@@ -210,10 +265,10 @@ class OperatorWindows:
         self._first = count
         while self._action(self._first) == WARMUP:
             self._first += 1
-        self._lost_this = self._foreign.active
+        self._lost_this = self._foreign.active or is_live()
         if self._lost_this:
-            self._lose()
-            self._profile = LostProfile()
+            self._lose(_BY_PROGRAM)
+            self._session = Session(None, self._foreign)
             return
         if options.with_stack and self._hook.take_away() and self._results.are_empty:
             self._faults.notes.append(
@@ -221,14 +276,14 @@ class OperatorWindows:
                 "before Python 3.12."
             )
         if self._first == count and not self._limit.allows_another():
-            self._profile = LostProfile()
             self._end_early(count)
             return
-        with self._foreign.own(), collector_paused():
-            self._profile = make_profile(
+        with collector_paused():
+            profile = make_profile(
                 torch, options, self._action_in_window, count, cuda=bool(self._results.device)
             )
-            start_quietly(self._profile)
+            self._session = Session(profile, self._foreign)
+            self._session.start()
 
     def _adopt(self, torch: Any) -> None:
         """Find out what torch can record, once it is imported."""
@@ -259,23 +314,19 @@ class OperatorWindows:
 
         At the end of the run ``count`` is the step in progress, which belongs to it.
         """
-        profile, over = self._profile, count > self._last
-        with self._foreign.own():
-            if over:
-                profile.step()
-            profile.stop()
-        self._profile = None
+        profile = None if self._session is None else self._session.stop()
+        self._session = None
         self._hook.put_back()
         # If the run ends with its loop, the step in progress has hardly begun: alone, it is no
         # window.  Without a step() it is the only step.
-        last = self._last if over else max(0, count - 1)
-        if not over and count < self._first:
+        last = max(0, count - 1)
+        if count < self._first:
             if not self._nothing_is_said:  # else _why_nothing says it
                 self._faults.tell(
                     f"Operators: the run ended in the warm-up of the window of steps {self._first} "
                     f"to {self._last}."
                 )
-        elif not self._lost_this and last >= self._first:
+        elif not self._lost_this and last >= self._first and profile is not None:
             self._closed = (profile, last)
 
     def _keep_closed(self, count: int) -> None:
@@ -287,25 +338,24 @@ class OperatorWindows:
 
     def _disturbed(self) -> None:
         """Give way: the program begins to use torch.profiler itself."""
-        profile = self._profile
-        if profile is None or self._lost_this:
+        session = self._session
+        if session is None:
             return
-        self._lost_this = True
-        self._profile = LostProfile()
-        self._lose()
+        if not self._ended and not self._lost_this:
+            self._lose(_BY_PROGRAM)
         try:
             # Before it begins: ending this later would end the program's.
-            with self._foreign.own():
-                profile.stop()
+            session.give_way()
         except own_errors() as error:  # in the program's own call
             self._faults.add("operator_errors", "Ending an operator window failed", error)
 
-    def _lose(self) -> None:
+    def _lose(self, because: str) -> None:
+        self._lost_this = True
         self._results.lost += 1
         if self._results.lost == 1:
             self._faults.tell(
-                f"Operators: the window that begins with step {self._first} was lost, because the "
-                "program used torch.profiler itself."
+                f"Operators: the window that begins with step {self._first} was lost, because "
+                f"{because}."
             )
 
     # -- the end -----------------------------------------------------------------
@@ -329,6 +379,11 @@ class OperatorWindows:
         if "torch" not in sys.modules:
             return "Operators were not recorded: the program did not import torch."
         schedule = self._schedule
+        if self._hindered and (schedule is None or first_of_cycle(schedule, 0) < count):
+            return (
+                "Operators were not recorded: the steps of the window ended inside backward, where "
+                "torch.profiler cannot begin."
+            )
         if schedule is None or (not self._saw_torch and first_of_cycle(schedule, 0) < count):
             return f"Operators were not recorded: torch was imported too late, in step {count}."
         first = schedule.skip_first + schedule.wait + schedule.warmup
@@ -340,17 +395,22 @@ class OperatorWindows:
 
     def _guard(self, action: Callable[[int], None], count: int) -> None:
         """Call ``action``; if it raises, switch the operator layer off."""
+        if self._busy:
+            return  # a signal handler, or another thread, ends a step meanwhile
+        self._busy = True
         try:
             action(count)
         except BaseException as error:  # nothing of ours may reach the training code
-            profile, self._profile, self._closed = self._profile, None, None
-            if profile is not None:
+            session, self._session, self._closed = self._session, None, None
+            if session is not None:
                 # It may have failed half-way, and must not stay on.
-                with dropped(), self._foreign.own():
-                    profile.stop()
+                with dropped():
+                    session.stop(failed=True)
             self._hook.put_back()
             if not isinstance(error, Exception) or is_from_outside(error):
                 self._not_before = count + 1  # this window alone is lost
                 raise
             self._leave()
             self._faults.add("operator_errors", "Operators failed and were switched off", error)
+        finally:
+            self._busy = False
