@@ -110,3 +110,21 @@ def test_each_loader_is_compared_with_its_own_steps() -> None:
     # Divided by all steps of the run, both had the same.
     assert second.step_ms >= 40
     assert first.step_ms < second.step_ms / 2
+
+
+def test_metrics_have_the_number_of_the_stage() -> None:
+    seen: list[dict[str, float]] = []
+
+    def log(values: dict[str, float], step: int) -> None:
+        seen.append(values)
+
+    def stage() -> None:
+        model = torch.nn.Linear(4, 1)
+        train(loader(0), model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    with torch_loop.attach(functions=False, gpu=False, logger=log, log_every=4):
+        stage()
+        stage()
+    numbers = [values.get("profile/train/stage") for values in seen if values]
+    assert numbers[0] is None
+    assert 2 in numbers

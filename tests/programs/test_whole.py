@@ -23,6 +23,8 @@ print("PHASES", *(row.name for row in report.phases))
 for stage in report.stages:
     print(stage.name.upper().replace(" ", ""), stage.of, "|", stage.mean_ms)
 print("LOADERS", *(f"{row.name}:{row.batches}" for row in report.loaders))
+for table in report.worker_functions:
+    print("INWORKERS", *(row.name for row in table.functions))
 for note in report.notes:
     print("NOTE", note)
 """
@@ -73,3 +75,15 @@ def test_a_run_with_two_stages_has_the_steps_of_each(tmp_path: Path) -> None:
     assert "stage 1 (SGD, loader0)" in found["screen"]
     assert "Step times vary" not in found["screen"]
     assert "its shapes or sequence lengths differ" not in found["screen"]
+
+
+def test_the_slow_function_of_a_stream_in_workers_is_named(tmp_path: Path) -> None:
+    found = recorded("workers", tmp_path)
+    assert found["STEPS"] == "80 | optimizers"
+    assert "parse_slowly" in found["INWORKERS"].split()
+
+
+def test_an_actor_and_a_critic_have_one_step_per_rollout(tmp_path: Path) -> None:
+    found = recorded("rollouts", tmp_path)
+    assert found["STEPS"] == "12 | optimizers"
+    assert "STAGE1" not in found

@@ -85,4 +85,48 @@ def stage(kind, batches, size, ms):
 stage(torch.optim.SGD, 40, 4, 0)
 stage(torch.optim.Adam, 25, 8, 60)
 """,
+    "workers": """
+import time, torch
+from torch.utils.data import DataLoader, IterableDataset
+
+def parse_slowly(i):
+    time.sleep(0.004)
+    return torch.full((4,), float(i))
+
+class Clicks(IterableDataset):
+    def __iter__(self):
+        for i in range(40):
+            yield parse_slowly(i)
+
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for x in DataLoader(Clicks(), batch_size=2, num_workers=2):
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    "rollouts": """
+import time, torch
+
+policy, critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+actor = torch.optim.Adam(policy.parameters(), lr=1e-3)
+judge = torch.optim.Adam(critic.parameters(), lr=1e-3)
+for _ in range(12):
+    states, chosen = [], []
+    state = torch.ones(1, 4)
+    for _ in range(5):
+        scores = policy(state)
+        chosen.append(scores.log_softmax(-1)[0, 0])
+        states.append(state)
+        time.sleep(0.001)  # the environment
+        state = torch.ones(1, 4)
+    values = critic(torch.cat(states))
+    judge.zero_grad()
+    (values - 1).square().mean().backward()
+    judge.step()
+    actor.zero_grad()
+    (-torch.stack(chosen) * (1 - values.detach().squeeze())).sum().backward()
+    actor.step()
+""",
 }

@@ -479,7 +479,7 @@ class Run:
             self._protect("metrics", self.recorder.set_loader, self.train_tag)
 
     def _stage(self) -> dict[str, float]:
-        return {"stage": self.stages.number} if self.stages.number else {}
+        return {"profile/train/stage": self.stages.number} if self.stages.number else {}
 
     # -- results ---------------------------------------------------------------
 
