@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from importlib import resources
 from itertools import combinations, product
 from pathlib import Path
 
@@ -13,10 +14,14 @@ import pytest
 from browser import Browser, browser, find_browser
 from fastprof.render.html import SCRIPTS
 from fastprof.render.html import run_phases as phases
+from fastprof.render.html.charts import colours
 from fastprof.render.html.limits import PageLimits
 from fastprof.report.loaders import loader_rows
+from fastprof.report.rows import OWN_COST, UNACCOUNTED
+from fastprof.report.steps import OWN_KIND
 from fastprof.snapshot import LoaderStats
 from fastprof.snapshot.loaders import LoadTime, WorkerStats
+from fastprof.snapshot.steps import SPLIT_KINDS
 from unit.pages import MARKUP, hostile, in_phases, large, report_of, training, with_outlier
 from unit.snapshots import MS, Node, py, tree
 
@@ -663,3 +668,19 @@ def test_f46_any_number_of_notes_can_be_opened(chromium, folder):
     page = opened(chromium, folder / "notes.html")
     assert page.run("document.querySelector('.notes').children.length") > len(notes)
     assert page.console == []
+
+
+def test_a_colour_has_one_meaning_on_a_page() -> None:
+    names = [*SPLIT_KINDS, OWN_KIND, "forward", "backward", "optimizer", OWN_COST, UNACCOUNTED]
+    own = ["h2d", "callbacks", "sampling"]
+    found = dict(zip([*names, *own], colours([*names, *own]), strict=True))
+    alike = {frozenset({OWN_KIND, OWN_COST}), frozenset({"other", UNACCOUNTED})}
+    for a, b in combinations(found, 2):
+        assert (found[a] == found[b]) == (frozenset({a, b}) in alike), (a, b)
+    # Also in another chart of that page.
+    assert colours(["data", "sampling"], own) == [found["data"], found["sampling"]]
+    css = resources.files("fastprof.render.html") / "css"
+    for number in range(max(found.values()) + 1):
+        assert f".series-{number} " in (css / "parts.css").read_text()
+        for file in ("page.css", "dark.css"):
+            assert f"--series-{number}: #" in (css / file).read_text(), (file, number)

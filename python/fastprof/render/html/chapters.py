@@ -151,7 +151,11 @@ def _steps(report: Report) -> list[Markup]:
     shown = [row for row in steps.rows if _seen(row.share)]
     pieces = [
         (colour, tables.name(row.name), number(row.mean_ms), row.share, ())
-        for colour, row in zip(colours([row.name for row in shown]), shown, strict=True)
+        for colour, row in zip(
+            colours([row.name for row in shown], [row.name for row in steps.rows]),
+            shown,
+            strict=True,
+        )
     ]
     parts.append(_bar("Sections of a step", pieces, []))
     if single_steps(report):

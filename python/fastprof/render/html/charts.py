@@ -13,19 +13,31 @@ _HEIGHT = 1000
 #: The room above the largest value, as a factor.
 _ROOM = 1.04
 
-#: The last colour is for the remainder.
+#: The colour of the remainder.
 _REST = 8
+#: A colour has one meaning on a page: sections and kinds of time stand below each other.
 _COLOURS = {
     "data": 0, "data_loading": 0, "forward": 1, "forward_pass": 1, "backward": 2,
     "backward_pass": 2, "optimizer": 3, "optimizer_step": 3, "(unaccounted)": _REST, "compute": 6,
-    "gpu_wait": 7, "gc": 4, "lock": 5, "communication": 3, "io": 1, "cpu_wait": 2, "other": _REST,
+    "gpu_wait": 7, "gc": 4, "lock": 5, "communication": 9, "io": 10, "cpu_wait": 11,
+    "(fastprof)": 12, "fastprof": 12, "other": _REST,
 }  # fmt: skip
+#: Colours of other sections, in their order.
+_FREE = range(13, 19)
 
 
-def colours(names: Sequence[str]) -> list[int]:
-    """Return a colour for each name; usual names have the same one in all charts."""
-    free = iter(sorted({*range(_REST)} - {_COLOURS.get(name, -1) for name in names}))
-    return [_COLOURS[name] if name in _COLOURS else next(free, _REST) for name in names]
+def colours(names: Sequence[str], among: Sequence[str] = ()) -> list[int]:
+    """Return a colour for each name; usual names have the same one in all charts.
+
+    Args:
+        among: the names of all charts with unusual ones, for which these share the free colours.
+    """
+    free = iter(_FREE)
+    found = dict(_COLOURS)
+    for name in (*among, *names):
+        if name not in found:
+            found[name] = next(free, _REST)
+    return [found[name] for name in names]
 
 
 def figure(chart: Chart) -> Markup:

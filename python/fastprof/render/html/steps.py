@@ -42,7 +42,9 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
         f"p95 {number(p95)} ms"
     )
     columns = _columns(report, wall)
-    named = dict(zip((name for name, _ in columns), colours([n for n, _ in columns]), strict=True))
+    names = [name for name, _ in columns]
+    among = [row.name for row in report.steps.rows]
+    named = dict(zip(names, colours(names, among), strict=True))
     lines = tuple(Line(shown(name), named[name], column) for name, column in columns)
     readings = list(_readings(report, places, wall, columns))
     timeline = Chart(
