@@ -313,3 +313,12 @@ def test_time_of_frames_from_before_the_recording_is_time_beside_loading() -> No
     costs = cost(python=(9000, 0))
     made = tree(data, small, root_ns=90 * MS, calibration=costs)
     assert unhooked_parts(made)[1] == pytest.approx(91 / 100)
+
+
+def test_the_work_between_batches_is_the_step_of_a_loader() -> None:
+    loader = row(run(workers(between=(90, 90 * 60 * MS))))
+    assert (loader.step_ms, loader.needed) == (60.0, 3)
+    # Nothing was measured between its batches, or they were read at once.
+    for between in ((0, 0), (90, 90 * MS // 100)):
+        loader = row(run(workers(between=between)))
+        assert (loader.step_ms, loader.needed, loader.advice) == (None, None, "")

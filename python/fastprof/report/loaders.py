@@ -38,6 +38,9 @@ _MUCH = 0.95
 #: Sending a batch from a worker takes about as long as making such a short one.
 SHORT_BATCH_MS = 1.0
 
+#: Less work between two batches is no step: the loader is read at once, by ``list(loader)``.
+_NO_STEP_MS = 0.02
+
 #: Parts of a batch's time; the wait for the next batch is separate.
 PHASES = ("data", "forward", "backward", "optimizer")
 
@@ -242,7 +245,8 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> float |
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
     if w.between is not None:
-        return _mean_ms(w.between)
+        work_ms = _mean_ms(w.between)
+        return work_ms if work_ms is not None and work_ms > _NO_STEP_MS else None
     # A file from before these were recorded: as if the loader had all steps.
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in DATA)
     if loading >= steps.sum_ns:  # nothing but loading, or an invented file
