@@ -9,15 +9,17 @@ import os
 import random
 import re
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from fastprof.capture.options import RecorderOptions
-from fastprof.errors import LoadError
+from fastprof.errors import ExportError, LoadError
 from fastprof.read import fprof
 from fastprof.read import load as loading
 from fastprof.read.limits import Limits
 from fastprof.read.smaller import smaller
+from fastprof.render.formats import FORMATS
 from fastprof.report import build_report
 from fastprof.snapshot import (
     Key,
@@ -501,6 +503,7 @@ data = packed.getvalue()
         "data = gzip.compress(b'\"' + b'a' * 100_000_000 + b'\"')",
         "data = gzip.compress(b'1' * 50_000_000)",
         "data = gzip.compress(b'{\"schema\":' + b'9' * 5000 + b'}')",
+        "data = gzip.compress(b'') * 2_000_000",
         "data = gzip.compress(b'\"' * 50_000_001)",
         "data = gzip.compress(b'\\\\' * 50_000_001)",
         # marshal: a tuple header that announces 200 000 000 items.
@@ -519,6 +522,54 @@ def test_f46_hostile_files_are_refused_in_bounded_memory(tmp_path, make):
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
     ).check()
     assert child.stdout == "refused\n"
+
+
+def test_f46_parts_that_were_joined_are_read_as_one():
+    text = json.dumps(plain(rich_snapshot())).encode()
+    joined = gzip.compress(text[:50]) + gzip.compress(b"") + gzip.compress(text[50:]) + bytes(9)
+    assert fprof.parse(joined, Limits()) == rich_snapshot()
+
+
+def leaves(value, path=()):
+    """The places of all numbers in a value of JSON."""
+    if isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, key))
+    elif type(value) in (int, float):
+        yield path
+
+
+VALUES = [0, 1, 2, 7, 10**9, 2**31, 2**53, "9223372036854775807", 0.5, 5e-324, 1e308]
+
+
+@pytest.mark.parametrize("make", [lambda: snapshot_with("f"), lambda: simulated(1.0), in_phases])
+def test_f46_a_valid_run_with_other_numbers_has_every_output(make, tmp_path):
+    data = plain(make())
+    places = list(leaves(data))
+    dice = random.Random(38)
+    valid = 0
+    for _ in range(60):
+        changed = json.loads(json.dumps(data))
+        for path in dice.sample(places, dice.randint(1, 3)):
+            inner = changed
+            for step in path[:-1]:
+                inner = inner[step]
+            value = dice.choice(VALUES)
+            inner[path[-1]] = value
+            if isinstance(inner, list) and dice.random() < 0.5:
+                inner[:] = [value] * len(inner)
+        try:
+            report = build_report(parse_dict(changed))
+        except ValueError:
+            continue
+        valid += 1
+        for suffix in [one.suffixes[0] for one in FORMATS if one.suffixes]:
+            with suppress(ExportError):  # the format needs a trace, for example
+                report.save(tmp_path / f"run{suffix}")
+        report.to_text()
+        for table in ("sections", "step_sections", "steps", "kernels", "loaders"):
+            report.to_csv(table)
+    assert valid > 5
 
 
 def test_p2_nothing_in_a_file_is_executed(tmp_path):

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import math
 import re
 from dataclasses import replace
 from html import unescape
@@ -13,8 +14,8 @@ from html.parser import HTMLParser
 
 import pytest
 from fastprof.cli import main
+from fastprof.render.html import charts, write
 from fastprof.render.html import run_phases as phases
-from fastprof.render.html import write
 from fastprof.render.html.chapters import tiles
 from fastprof.render.html.charts import figure
 from fastprof.render.html.data import page_data
@@ -667,3 +668,11 @@ def test_the_page_has_the_source_of_what_was_just_recorded(code):
 )
 def test_code_in_a_sentence_is_marked(text, markup):
     assert prose(text) == markup
+
+
+@pytest.mark.parametrize("high", [0.0, 5e-324, 1e-300, 1.0, 1e308, math.inf])
+def test_f46_an_axis_of_any_length_has_ticks_or_none(high: float) -> None:
+    found = list(charts._ticks(0.0, high))
+    assert bool(found) == (high in (1.0, 1e308))
+    assert all(0.0 <= at <= 1.0 for _, at in found)
+    assert list(charts._ticks(3.0, 3.0)) == []

@@ -502,6 +502,20 @@ def test_no_process_of_ours_has_a_number_of_torch_s(tmp_path: Path) -> None:
     assert trace_kit.spans(data, "forward")[0]["pid"] == 3_000_000
 
 
+@pytest.mark.parametrize("name", ["ph", "pid", "ts", "name", "id", "args", "dur", "cat"])
+@pytest.mark.parametrize("value", [[], {}, None, True, 10**400, -1, 1e308, "x", "\ud800"])
+def test_f46_an_event_of_torch_with_any_value_is_left_out_or_valid(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    source = torch_trace(tmp_path / "torch.json")
+    data = json.loads(source.read_text())
+    events = [event for event in data["traceEvents"] if isinstance(event, dict)]
+    data["traceEvents"] += [{**event, name: value} for event in events]
+    source.write_text(json.dumps(data))
+    trace_merge.merge(build_report(snapshot()), source, tmp_path / "out.trace.json")
+    json.loads((tmp_path / "out.trace.json").read_text())
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -512,7 +526,10 @@ def test_no_process_of_ours_has_a_number_of_torch_s(tmp_path: Path) -> None:
         (b'{"traceEvents": [], "baseTimeNanoseconds": 1}', "another run"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "ts": 5}]}', "began at"),
         (b"\x1f\x8b\x08damaged", "damaged"),
-        (b"[" * 100_000, "JSON|damaged"),
+        (b"[" * 100_000, "JSON|deep"),
+        (b'{"traceEvents": [' + b"[]," * 30_000_000 + b"[]]}", "memory"),
+        (gzip.compress(bytes(600_000_000), 1), "unpacks"),
+        (gzip.compress(b"") * 1000, "parts"),
     ],
 )
 def test_f46_what_is_no_trace_of_torch_is_refused(tmp_path: Path, content: bytes, why: str) -> None:

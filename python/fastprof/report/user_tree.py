@@ -264,16 +264,18 @@ def _kind(key: Key) -> str:
 
 
 def _enter(entries: list[_Entry], numbers: dict[tuple[int, int], int], above: int, key: int) -> int:
-    outer = above
-    while outer:
-        if entries[outer].key == key:
-            return outer
-        outer = entries[outer].parent
     found = numbers.get((above, key))
-    if found is None:
-        found = numbers[above, key] = len(entries)
+    if found is not None:
+        return found
+    # The path may have any length: look once for each pair.
+    outer = above
+    while outer and entries[outer].key != key:
+        outer = entries[outer].parent
+    if not outer:
+        outer = len(entries)
         entries.append(_Entry(above, key, entries[above].depth + 1))
-    return found
+    numbers[above, key] = outer
+    return outer
 
 
 def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[int]:

@@ -10,12 +10,10 @@ Its processes get separate process ids here: events of two tools in one track wo
 difference of their clocks.
 """
 
-import gzip
 import io
 import json
 import math
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,12 +21,18 @@ from fastprof.errors import ExportError, LoadError, MergeError
 from fastprof.export.trace import gz as trace_gz
 from fastprof.export.trace import write as trace
 from fastprof.fileio import atomic_write, read_bounded, resolve_output
+from fastprof.read.fprof import shape, unpack
 from fastprof.report.model import Report
 from fastprof.report.writers import compact_json
 from fastprof.snapshot.trace import TraceWindow
 
 #: Largest trace to read, packed and unpacked.
 MAX_BYTES = 2 << 30
+
+#: A trace unpacks to at most this much more than it has bytes: those of torch, 10 to 20 times.
+_RATIO, _SMALL = 40, 32 << 20
+#: Memory per byte of text, by the same estimate as for a saved run; traces of torch need 7.
+_MEMORY = 14
 
 #: First process number in a merged trace: Linux counts to 2**22.
 _FIRST_PID = 10_000_000
@@ -37,6 +41,9 @@ _FIRST_PID = 10_000_000
 _ARROWS = 1 << 40
 
 _SUFFIXES = (".trace.json", "_trace.json", ".trace.json.gz", "_trace.json.gz")
+
+#: A time in microseconds is below this, wherever it counts from.
+_LATEST = 1e18
 
 #: 2001, in microseconds: an earlier time does not count from 1970.
 _LATE = 1e15
@@ -138,16 +145,17 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content = read_bounded(path, max_bytes=MAX_BYTES)
         if content.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-                content = packed.read(MAX_BYTES + 1)
-            if len(content) > MAX_BYTES:
-                raise MergeError(f"{name!r:.200}: unpacks to more than {MAX_BYTES} bytes")
+            most = min(MAX_BYTES, _SMALL + _RATIO * len(content))
+            content = unpack(content, most)
+        needs = shape(content, max(1, len(content))).memory
+        if needs > _SMALL + _MEMORY * len(content):
+            raise MergeError(f"{name!r:.200}: needs too much memory for its size ({needs} bytes)")
         # torch writes names unescaped: invalid UTF-8 in a name is no reason to refuse the rest.
         data = json.loads(content.decode("utf-8", "backslashreplace"))
     except LoadError as error:
-        raise MergeError(str(error)) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, RecursionError) as error:
-        raise MergeError(f"{name!r:.200}: damaged or cut short: {error}") from None
+        raise MergeError(f"{name!r:.200}: {str(error).removeprefix(f'{name!r}: ')}") from None
+    except RecursionError as error:
+        raise MergeError(f"{name!r:.200}: nested too deeply: {error}") from None
     except MergeError:
         raise
     except ValueError as error:
@@ -169,7 +177,10 @@ class _Moved:
 
     def event(self, event: object, windows: Sequence[TraceWindow]) -> str | None:
         """Return an event as JSON; None: not an event, or in no window."""
-        if not isinstance(event, dict) or event.get("ph") not in _PHASES:
+        if not isinstance(event, dict):
+            return None
+        phase = event.get("ph")
+        if not isinstance(phase, str) or phase not in _PHASES:
             return None
         pid = event.get("pid")
         if type(pid) not in (int, str):
@@ -179,7 +190,7 @@ class _Moved:
             self._label(out)
             return _dumps(out)
         ts = event.get("ts")
-        if not isinstance(ts, (int, float)) or isinstance(ts, bool) or not math.isfinite(ts):
+        if not isinstance(ts, (int, float)) or isinstance(ts, bool) or not abs(ts) < _LATEST:
             return None
         if self._absolute and ts < _LATE:
             self.early += 1
@@ -205,5 +216,5 @@ class _Moved:
 def _dumps(event: dict[str, Any]) -> str | None:
     try:
         return compact_json(event)
-    except ValueError:  # an infinite number in its arguments
+    except (ValueError, RecursionError):  # an infinite number in its arguments, or too deep
         return None

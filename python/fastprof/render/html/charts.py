@@ -26,6 +26,7 @@ _COLOURS = {
 _FREE = range(13, 19)
 
 
+<<<<<<< HEAD
 def colours(names: Sequence[str], among: Sequence[str] = ()) -> list[int]:
     """Return a colour for each name; usual names have the same one in all charts.
 
@@ -38,6 +39,16 @@ def colours(names: Sequence[str], among: Sequence[str] = ()) -> list[int]:
         if name not in found:
             found[name] = next(free, _REST)
     return [found[name] for name in names]
+=======
+#: The shortest axis: below it a logarithm or a step is no longer a number.
+_LEAST = 1e-290
+
+
+def colours(names: Sequence[str]) -> list[int]:
+    """Return a colour for each name; usual names have the same one in all charts."""
+    free = iter(sorted({*range(_REST)} - {_COLOURS.get(name, -1) for name in names}))
+    return [_COLOURS[name] if name in _COLOURS else next(free, _REST) for name in names]
+>>>>>>> 55155206 (readers: bounded by what is read; a page of any valid run)
 
 
 def figure(chart: Chart) -> Markup:
@@ -47,7 +58,7 @@ def figure(chart: Chart) -> Markup:
         half = _width(chart) / 2
         low, high = low - half, high + half
     high = high if high > low else low + 1
-    top = _ROOM * chart.top
+    top = max(_ROOM * chart.top, _LEAST)
     values = list(row_names(chart) if chart.kind == "heat" else _ticks(0.0, top))
     grid = "".join(f"M0 {round(_HEIGHT * (1 - at))}H{_short(high - low)}" for _, at in values)
     picture = el(
@@ -171,6 +182,8 @@ def _steps(chart: Chart, ys: Sequence[int], low: float, width: float) -> str:
 def _ticks(low: float, high: float) -> Iterator[tuple[str, float]]:
     """Yield round numbers and their positions on the axis (0..1), like ``ticks`` in charts.js."""
     rough = (high - low) / 6
+    if not _LEAST <= rough < math.inf:
+        return  # a saved run may hold any time
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
