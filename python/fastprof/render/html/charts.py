@@ -26,7 +26,10 @@ _COLOURS = {
 _FREE = range(13, 19)
 
 
-<<<<<<< HEAD
+#: The shortest axis: below it a logarithm or a step is no longer a number.
+_LEAST = 1e-290
+
+
 def colours(names: Sequence[str], among: Sequence[str] = ()) -> list[int]:
     """Return a colour for each name; usual names have the same one in all charts.
 
@@ -39,16 +42,6 @@ def colours(names: Sequence[str], among: Sequence[str] = ()) -> list[int]:
         if name not in found:
             found[name] = next(free, _REST)
     return [found[name] for name in names]
-=======
-#: The shortest axis: below it a logarithm or a step is no longer a number.
-_LEAST = 1e-290
-
-
-def colours(names: Sequence[str]) -> list[int]:
-    """Return a colour for each name; usual names have the same one in all charts."""
-    free = iter(sorted({*range(_REST)} - {_COLOURS.get(name, -1) for name in names}))
-    return [_COLOURS[name] if name in _COLOURS else next(free, _REST) for name in names]
->>>>>>> 55155206 (readers: bounded by what is read; a page of any valid run)
 
 
 def figure(chart: Chart) -> Markup:
