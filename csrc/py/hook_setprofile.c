@@ -164,6 +164,15 @@ end(fp_hook *hook)
 }
 
 int
+fp_setprofile_prepare(fp_state *st)
+{
+    if (st->threading == NULL) {
+        st->threading = PyImport_ImportModule("threading");
+    }
+    return st->threading != NULL ? 0 : -1;
+}
+
+int
 fp_setprofile_start(fp_recorder *r)
 {
     PyObject *other;
@@ -171,11 +180,11 @@ fp_setprofile_start(fp_recorder *r)
         return refuse_other(r, other);
     }
     int rc = -1;
-    PyObject *threading = PyImport_ImportModule("threading");
     fp_hook *hook = NULL;
-    if (threading == NULL) {
+    if (fp_setprofile_prepare(r->state) < 0) {
         goto done;
     }
+    PyObject *threading = r->state->threading;
     hook = PyObject_New(fp_hook, r->state->hook_type);
     if (hook == NULL) {
         goto done;
@@ -202,7 +211,6 @@ fp_setprofile_start(fp_recorder *r)
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);
-    Py_XDECREF(threading);
     return rc;
 }
 
@@ -254,7 +262,7 @@ fp_setprofile_stop(fp_recorder *r)
         /* Another tool took or emptied the slot; leave it alone. */
         r->recording.displaced = 1;
     }
-    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *threading = Py_XNewRef(r->state->threading);
     if (threading != NULL) {
         PyObject *theirs = PyObject_CallMethod(threading, "getprofile", NULL);
         if (theirs == hook) {

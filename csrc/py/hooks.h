@@ -40,6 +40,11 @@ fp_monitoring_add_type(PyObject *module, fp_state *st);
 
 #endif
 
+/* Finds the module threading, before the program could have a module with its
+ * name.  Returns 0, or -1 with an exception. */
+int
+fp_setprofile_prepare(fp_state *st);
+
 int
 fp_setprofile_start(fp_recorder *r);
 

@@ -295,6 +295,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->missing);
     Py_VISIT(st->disable);
     Py_VISIT(st->gc_callbacks);
+    Py_VISIT(st->threading);
     return 0;
 }
 
@@ -320,6 +321,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->missing);
     Py_CLEAR(st->disable);
     Py_CLEAR(st->gc_callbacks);
+    Py_CLEAR(st->threading);
     return 0;
 }
 

@@ -128,6 +128,10 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     if (backend_of(backend_name, &backend) < 0) {
         return -1;
     }
+    if ((backend == FP_BACKEND_SETPROFILE || !FP_HAVE_MONITORING) &&
+        fp_setprofile_prepare(r->state) < 0) {
+        return -1;
+    }
     if (max_nodes < 16 || max_nodes > 500000000 || max_depth < 4 ||
         max_depth > 60000) {
         PyErr_Format(PyExc_ValueError,

@@ -42,6 +42,7 @@ typedef struct fp_state {
     PyObject *missing;                  /* sys.monitoring.MISSING */
     PyObject *disable;                  /* sys.monitoring.DISABLE */
     PyObject *gc_callbacks;             /* gc.callbacks, or NULL */
+    PyObject *threading;                /* the module, or NULL */
     struct fp_recorder *function_owner; /* borrowed; its functions are on */
     struct fp_recorder *section_owner;  /* borrowed; its sections are on */
     struct fp_recorder *in_use; /* borrowed; recorders in use: see in_use.h */

@@ -16,15 +16,19 @@ Importing fastprof loads the extension and small parts of the standard library; 
 loaded at its first use.  Without the extension it can still read saved runs.
 """
 
-from __future__ import annotations
+# Until own_imports has begun, imports must not reach the standard library: no "from __future__".
 
 import sys
 
 if sys.version_info < (3, 10):  # noqa: UP036 - sources on a path have not met pip's check
     raise ImportError("fastprof needs Python 3.10 or newer, and this is " + sys.version.split()[0])
 
+from fastprof import own_imports
+
+if own_imports.is_own_command():  # before the first import of the standard library
+    own_imports.begin()
+
 from fastprof._version import __version__
-from fastprof.guards import own_errors
 
 try:  # noqa: SIM105 - contextlib would make the import slower
     from fastprof.capture.sections import (
@@ -122,7 +126,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     module = _LAZY.get(name)
     if module is None and name not in _PACKAGES:
         raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
@@ -149,6 +153,8 @@ def _start_if_asked() -> None:
             return
         force_off()
     elif MODE == "on":
+        from fastprof.guards import own_errors
+
         try:
             from fastprof.session import auto
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,136 @@ def of_program(output: str) -> list[str]:
 def write(path: Path, text: str) -> Path:
     path.write_text(textwrap.dedent(text), encoding="utf-8")
     return path
+
+
+#: How a program starts itself: its arguments for python.
+WAYS = {
+    "a script": ("show.py",),
+    "a script by ./": ("./show.py",),
+    "a script behind a link and ..": ("link/../show.py",),
+    "a link to a script": ("linked.py",),
+    "a folder": ("./app/",),
+    "an archive": ("app.pyz",),
+    "standard input": ("-",),
+    "a module": ("-m", "show"),
+    "a module in a package": ("-m", "app.inside"),
+    "a package": ("-m", "app"),
+}
+
+SHOW = """
+    import sys
+    names = sorted(name for name in globals() if name != "sys")
+    loader = getattr(__loader__, "__name__", type(__loader__).__name__)
+    print("|", sys.argv, sys.path, names)
+    print("|", __name__, __file__, __spec__ and __spec__.name, repr(__package__), loader)
+    print("|", sys._getframe().f_code.co_filename, sys.modules["__main__"].__dict__ is globals())
+    print("|", "fastprof" in str(sys.excepthook), list(sys.meta_path)[-3:])
+    {}["missing"]
+"""
+
+
+@pytest.fixture
+def ways(tmp_path: Path) -> Path:
+    """A folder with a program in every form; its parent has another ``show.py``."""
+    here = tmp_path / "here"
+    for folder in (here / "app", here / "deep" / "folder"):
+        folder.mkdir(parents=True)
+    for place in ("show.py", "deep/show.py", "app/__main__.py", "app/inside.py"):
+        write(here / place, SHOW)
+    (here / "link").symlink_to("deep/folder")
+    (here / "linked.py").symlink_to("deep/show.py")
+    with zipfile.ZipFile(here / "app.pyz", "w") as archive:
+        archive.write(here / "app" / "__main__.py", "__main__.py")
+    return here
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_start_a_program_is_pythons(
+    ways: Path, command: Sequence[str], way: str
+) -> None:
+    program = [*WAYS[way], "-o", "x"]
+    text = (ways / "show.py").read_text() if way == "standard input" else None
+    plain = python(*program, cwd=ways, stdin=text)
+    ours = python(*command, *program, cwd=ways, stdin=text)
+    assert len(of_program(plain.stdout)) == 4
+    assert of_program(ours.stdout) == of_program(plain.stdout)
+    assert ours.returncode == plain.returncode == 1
+    # The traceback is Python's, frame by frame.
+    assert ours.stderr == plain.stderr
+
+
+def test_without_a_current_folder(tmp_path: Path) -> None:
+    script = write(tmp_path / "show.py", SHOW)
+    gone = tmp_path / "gone"
+    start = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+    run = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+    def without(*args: object) -> ChildResult:
+        return python("-c", start + run, *args, cwd=tmp_path, guard=False)
+
+    plain = without(script)
+    for name, form in (("a.fprof", ()), ("out", ("run",))):
+        ours = without("-m", "fastprof", *form, "-o", tmp_path / name, script)
+        assert of_program(ours.stdout) == of_program(plain.stdout)
+        assert ours.stderr == plain.stderr
+        refused = without("-m", "fastprof", *form, "-o", name, script)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+    assert not gone.exists()
+
+
+def test_no_folder_of_the_user_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    for name in ("theirs", "ours"):
+        python("-m", "fastprof", "run", "-o", name, "nosuch.py", cwd=tmp_path).check(returncode=2)
+    assert (tmp_path / "theirs").is_dir()
+    assert not (tmp_path / "ours").exists()
+
+
+#: Without these ``python -m`` itself does not work.
+RUNPY = "collections contextlib functools importlib keyword operator reprlib types".split()
+
+
+@pytest.mark.parametrize("form", ["-m fastprof", "-m fastprof run", "fastprof run"])
+def test_a_program_finds_its_modules_with_names_of_standard_ones(tmp_path: Path, form: str) -> None:
+    write(tmp_path / "loaded.py", "import sys; print('|', *sys.modules)")
+    _, *words = form.split()
+    if form == "fastprof run":
+        script = tmp_path / "bin" / "fastprof"
+        script.parent.mkdir()
+        write(script, "import sys\nfrom fastprof.cli import main\nsys.exit(main())\n")
+        command = (script, "run", "-o", "out")
+    else:
+        command = ("-m", *words, "-o", "out" if "run" in words else "out.fprof")
+    found = of_program(python(*command, "loaded.py", cwd=tmp_path, guard=False).check().stdout)
+    loaded = {name.partition(".")[0] for name in found[0].split()}
+    at_start = python("-c", "import sys; print(*sys.modules)", cwd=tmp_path, guard=False).stdout
+    taken = {
+        "runpy",
+        *at_start.split(),
+        *sys.builtin_module_names,
+        *(RUNPY if form[0] == "-" else ()),
+    }
+    names = sorted((loaded | {"gzip", "html", "pstats"}) & sys.stdlib_module_names - taken)
+    assert len(names) > 60
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("KEY = 'mine'\n")
+    write(
+        tmp_path / "train.py",
+        f"""
+        import sys
+        for name in {names}:
+            module = __import__(name)
+            print("|", name, getattr(module, "KEY", "python's"), "KEY" in vars(sys.modules[name]))
+        """,
+    )
+    plain = python("train.py", cwd=tmp_path, guard=False).check()
+    ours = python(*command, "train.py", cwd=tmp_path, guard=False).check()
+    assert of_program(plain.stdout).count("| secrets mine True") == 1
+    assert of_program(ours.stdout) == of_program(plain.stdout)
+    assert ours.stderr == plain.stderr
+    saved = tmp_path / ("out/train_profile.fprof" if "run" in words else "out.fprof")
+    assert fastprof.load(str(saved)).snapshot.threads
 
 
 #: What a program leaves to the end of the interpreter.

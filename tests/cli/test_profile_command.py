@@ -65,7 +65,7 @@ def test_s0_04_argv_and_namespace_are_what_python_gives(script: Any, tmp_path: P
         import pickle, types
         class Thing: pass
         assert type(pickle.loads(pickle.dumps(Thing()))) is Thing
-        assert __annotations__ == {} if "__annotations__" in globals() else True
+        print("__annotations__" in globals())
         import __main__
         assert isinstance(__main__, types.ModuleType) and __main__.Thing is Thing
         print(sys.argv, sys.path[0], __name__, __file__, __spec__, __package__, __doc__)
@@ -97,14 +97,14 @@ def test_s0_04_the_module_form(script: Any, tmp_path: Path) -> None:
 
 def test_the_table_is_cprofiles(script: Any, tmp_path: Path) -> None:
     path = script("import textwrap; textwrap.fill('a b ' * 50)\n")
-    python("-m", "cProfile", "-o", "theirs.stats", path.name, cwd=tmp_path).check()
-    fastprof_m("-o", "ours.stats", path.name, cwd=tmp_path).check()
+    python("-m", "cProfile", "-o", "theirs.stats", path, cwd=tmp_path).check()
+    fastprof_m("-o", "ours.stats", path, cwd=tmp_path).check()
 
     def of_program(name: str) -> dict[object, object]:
         return {
             label: (row[:2], {k: v[:2] for k, v in row[4].items()})
             for label, row in rows(tmp_path / name).items()
-            if label[0] == path.name or label[0].endswith("textwrap.py")
+            if label[0] == str(path) or label[0].endswith("textwrap.py")
         }
 
     assert of_program("ours.stats") == of_program("theirs.stats")
@@ -147,9 +147,8 @@ def test_s0_04_every_ending_keeps_its_status_and_writes(
     assert ours.returncode == status
     assert has_work(tmp_path / "p.stats")
     assert ours.stdout == plain.stdout
-    if form == "script":
-        # The traceback, too, equals that of the program alone.
-        assert ours.stderr.replace('"train.py"', f'"{tmp_path / "train.py"}"') == plain.stderr
+    # The traceback, too, equals that of the program alone.
+    assert ours.stderr == plain.stderr
 
 
 def test_f22_sigterm_from_outside_writes_and_dies_by_it(script: Any, tmp_path: Path) -> None:
@@ -337,7 +336,7 @@ def test_an_unknown_sorting_key_is_refused_with_the_known_ones(tmp_path: Path) -
         ([], 2, "Usage: "),
         (["-m"], 2, "Usage: "),
         (["missing.py"], 2, "can't open file 'missing.py'"),
-        (["."], 2, "can't open file '.'"),
+        (["."], 2, "can't find '__main__' module in '.'"),
         (["-m", "no_such_module_xyz"], 1, "no module named 'no_such_module_xyz'"),
         (["--nonsense"], 2, "no option '--nonsense'"),
     ],

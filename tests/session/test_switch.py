@@ -171,7 +171,7 @@ print(*sorted(set(sys.modules) - before))
     assert {m for m in loaded if m.startswith("fastprof")} == {
         "fastprof", "fastprof._core", "fastprof._version", "fastprof.capture",
         "fastprof.capture.sections", "fastprof.session", "fastprof.session.environment",
-        "fastprof.errors", "fastprof.session.environment.switch",
+        "fastprof.errors", "fastprof.own_imports", "fastprof.session.environment.switch",
     }  # fmt: skip
     assert loaded.isdisjoint(
         {"torch", "typing", "inspect", "dataclasses", "logging", "json", "functools"}
@@ -208,7 +208,7 @@ def test_f48_junk_with_warnings_as_errors_does_not_end_the_import() -> None:
 
 
 def test_an_m_among_the_scripts_arguments_is_not_the_interpreters() -> None:
-    from fastprof.session.auto import _module_run
+    from fastprof.own_imports import _module_run
 
     assert _module_run(["train.py", "-m", "fastprof.big"]) is None
     assert _module_run(["-X", "dev", "-um", "fastprof", "x.py"]) == "fastprof"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fastprof import _core
+from fastprof.own_imports import Protected
 
 CUPTI_VARIABLE = "FASTPROF_CUPTI"
 DRIVER_VARIABLE = "FASTPROF_CUDA_DRIVER"
@@ -255,7 +256,8 @@ def _file_from(variable: str) -> str | None:
         return value
     if variable not in _warned:
         _warned.add(variable)
-        import logging
+        with Protected():
+            import logging
 
         logging.getLogger("fastprof").warning(
             "%s=%s is ignored: it must be the absolute path of a file", variable, ascii(value)[:100]

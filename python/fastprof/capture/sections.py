@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fastprof import _core
 from fastprof._core import profile_section as profile_section
+from fastprof.own_imports import Protected
 
 # ``import fastprof`` loads this module and must be quick: typing, functools and inspect
 # are loaded at their first use.
@@ -60,7 +61,8 @@ def decorate(section: Section, function: Any) -> Any:
             f"profile_section({section.name!r:.80}) decorates functions, "
             f"not {type(function).__name__}"
         )
-    import inspect
+    with Protected():
+        import inspect
 
     if inspect.iscoroutinefunction(function):
         return _coroutine(section, function)
@@ -73,7 +75,8 @@ def decorate(section: Section, function: Any) -> Any:
 
 def _like(function: Callable[..., Any]) -> Callable[[_F], _F]:
     """Return ``functools.wraps(function)``."""
-    import functools
+    with Protected():
+        import functools
 
     # functools declares another type than it received; the wrapped object stays a function.
     return functools.wraps(function)  # type: ignore[return-value]

@@ -84,14 +84,20 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
     If a file has the name of a command, the name means that script.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    # A word that names no file is a command, known or not.
-    if args and args[0].isalpha() and not os.path.isfile(args[0]):
+    if args and (args[0] == "--version" or _is_command(args[0])):
         return main(args)
     if not _recorder_loads():
         return USAGE_ERROR
     from fastprof.cli.profile_command import main as profile
 
     return profile(args)
+
+
+def _is_command(word: str) -> bool:
+    # A word that names nothing here is a command, known or not; a folder may be a program.
+    if not word.isalpha() or os.path.isfile(word):
+        return False
+    return word in _TABLE or not os.path.isdir(word)
 
 
 def _recorder_loads() -> bool:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from fastprof.cli.messages import on_lines
+from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
 
 #: The signal whose handler in Python SIGTERM runs; nothing sends it.  0: this platform has none.
@@ -118,7 +119,7 @@ class Endings:
                 return
             self._claimed = True
             try:
-                with collector_paused():
+                with collector_paused(), Protected():
                     self._save()
             except Exception as error:
                 complain(f"the profile could not be written: {error}")

@@ -16,8 +16,9 @@ from fastprof.session.environment.rank import Identity
 
 _LAUNCHER = "torch.distributed.run"
 
-#: The code for each rank's interpreter; "-m fastprof run" would run a file named "run".
-_RANK = "import sys; from fastprof.cli import main; sys.exit(main())"
+#: The code for each rank's interpreter, which makes it the command; "-m fastprof run" would run a
+#: file named "run".
+_RANK = "import sys; sys.argv[0] = 'fastprof'; from fastprof.cli import main; sys.exit(main())"
 
 
 def launch(ranks: int, options: Sequence[str], args: Sequence[str], *, as_module: bool) -> int:
@@ -49,6 +50,8 @@ def _problem(ranks: int, args: Sequence[str], as_module: bool) -> str | None:
             "--nproc needs torch, whose launcher starts the processes; with another launcher: "
             f"mpirun -n {ranks} fastprof run ..."
         )
+    if args[0] == "-" and not as_module:
+        return "--nproc starts several processes, which cannot all read - (standard input)"
     if not as_module:
         try:
             prepare(args, as_module=False)  # once, and not by each rank

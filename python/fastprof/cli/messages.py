@@ -2,6 +2,8 @@
 
 from typing import TextIO
 
+from fastprof.own_imports import Protected
+
 _NARROWEST = 40
 
 
@@ -11,8 +13,9 @@ def on_lines(line: str, stream: TextIO | None) -> str:
         return line
     # Imported here, so that they are no part of a process that only profiles a program: what
     # the program itself imports has rows.
-    import shutil
-    import textwrap
+    with Protected():
+        import shutil
+        import textwrap
 
     width = max(_NARROWEST, shutil.get_terminal_size().columns)
     # A path stays whole, to be copied.

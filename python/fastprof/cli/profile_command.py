@@ -55,9 +55,12 @@ def profile_target(
 ) -> int:
     """Run a program under a :class:`~fastprof.Profile`; save or print its statistics."""
     if output is not None:
-        # The program may change its directory: resolve the path now.
-        output = os.path.abspath(output)
-        problem = check_output(output)
+        try:
+            # The program may change its directory: resolve the path now.
+            output = os.path.abspath(output)
+            problem = check_output(output)
+        except OSError as error:  # the current folder was deleted
+            problem = f"cannot write the profile to {output!a}: {error.strerror}"
         if problem is not None:
             complain(problem)
             return 2

@@ -73,20 +73,23 @@ def run(argv: Sequence[str]) -> int:
     options, args = _parse(list(argv))
     if options.nproc is not None:
         return launch(options.nproc, _without_nproc(argv, args), args, as_module=options.module)
-    # The program may change its directory: resolve the paths now.
-    base = os.path.abspath(options.output or OUTPUT)
+    base = options.output or OUTPUT
     try:
+        # The program may change its directory: resolve the paths now.
+        base = os.path.abspath(base)
+        is_new = options.output is None or not os.path.lexists(base)
         folder = base if options.output is not None else run_folder(base, args[0])
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         complain(f"cannot write to {base!a}: {error.strerror}")
         return 2
-    begun = _Begun(folder, os.getcwd(), time.time_ns() - _CLOCKS_NS, options)
+    begun = _Begun(folder, _shown(folder), time.time_ns() - _CLOCKS_NS, options)
     process = os.getpid()
     try:
         return _run(begun, args)
     finally:
-        if os.getpid() == process:  # not a child that the program forked
+        # Not in a child that the program forked, and not a folder of the user.
+        if is_new and os.getpid() == process:
             remove_if_empty(folder)
 
 
@@ -107,15 +110,18 @@ class _Begun:
     """The output, host, start time and options of a run."""
 
     folder: str
-    directory: str
+    #: The folder as the user would type it.
+    shown_folder: str
     began_ns: int
     options: Any
 
-    @property
-    def shown_folder(self) -> str:
-        """The folder as the user would type it."""
-        near = os.path.relpath(self.folder, self.directory)
-        return self.folder if near.startswith("..") else near
+
+def _shown(folder: str) -> str:
+    try:
+        near = os.path.relpath(folder)
+    except OSError:  # the current folder was deleted
+        return folder
+    return folder if near.startswith("..") else near
 
 
 def _run(begun: _Begun, args: list[str]) -> int:

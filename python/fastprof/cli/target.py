@@ -2,17 +2,26 @@
 
 import builtins
 import contextlib
+import importlib
 import importlib.machinery
 import importlib.util
 import io
 import optparse
 import os
+import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pkgutil import get_importer
+from runpy import _run_module_as_main  # type: ignore[attr-defined]
 from typing import Any
 
+import fastprof.capture
+import fastprof.integrations._torch
+import fastprof.session
+from fastprof import own_imports
+from fastprof.capture.options import Recorder
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
@@ -30,7 +39,7 @@ class TargetError(FastprofError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Code to ``exec`` in ``namespace``; ``is_module`` distinguishes ``-m`` from a script."""
+    """Code to ``exec`` in ``namespace``; ``is_module``: fastprof's code, which calls runpy."""
 
     code: types.CodeType
     namespace: dict[str, Any]
@@ -120,53 +129,85 @@ def _explain_limit(error: Exception, run: Run) -> None:
 
 
 def prepare(args: Sequence[str], *, as_module: bool) -> Target:
-    """Set up ``sys.argv``, ``sys.path`` and ``__main__`` for the program in ``args[0]``.
+    """Set up ``sys.argv``, ``sys.path``, ``sys.modules`` and ``__main__`` for the program.
+
+    ``args[0]`` names it as for ``python``: a script, a folder or an archive with ``__main__.py``,
+    ``-`` for standard input, or with ``as_module`` a module.
 
     Raises:
         TargetError: it does not exist or cannot be read.
         SystemExit: it is not a Python program, and its SyntaxError was printed.
     """
-    return _module(args) if as_module else _script(args)
+    if as_module:
+        return _module(args)
+    if args[0] == "-":
+        return _standard_input(args)
+    path = absolute(args[0])
+    importer = get_importer(path)
+    if importer is not None:
+        if importer.find_spec("__main__") is None:
+            raise TargetError(f"can't find '__main__' module in {args[0]!a}")
+        return _folder(args, path)
+    return _script(args, path)
 
 
-def _script(args: Sequence[str]) -> Target:
-    path = args[0]
+def absolute(path: str) -> str:
+    """Return ``path`` from the root as ``python`` does: ``link/..`` is not ``.``."""
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError:  # the current folder was deleted
+        return path
+
+
+def _script(args: Sequence[str], path: str) -> Target:
     try:
         # Not open(): io.open_code() triggers the audit hook for code.
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(path) as file:
             source = file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise TargetError(f"can't open file {path!a}: {reason}") from None
-    # cProfile's tables have the name as given.
+        raise TargetError(f"can't open file {args[0]!a}: {reason}") from None
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    return _source(
+        args, source, path, _folder_first(os.path.dirname(os.path.realpath(path))), loader
+    )
+
+
+def _standard_input(args: Sequence[str]) -> Target:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise TargetError("standard input is a terminal, and no program; name a script")
+    source = sys.stdin.buffer.read()
+    return _source(args, source, "<stdin>", _folder_first(""), importlib.machinery.BuiltinImporter)
+
+
+def _source(
+    args: Sequence[str], source: bytes, file: str, first: str | None, loader: Any
+) -> Target:
     try:
-        code = compile(source, path, "exec", dont_inherit=True)
+        code = compile(source, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         # Without a traceback, like python's.
         sys.excepthook(type(error), error.with_traceback(None), None)
         raise SystemExit(1) from None
-    absolute = os.path.abspath(path)
-    sys.argv[:] = args
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    # A real module: pickle and multiprocessing find its definitions there.
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=absolute,
-        __cached__=None,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", absolute),
-        # None as in any script: a spawned worker then runs the file by its path.
-        __spec__=None,
-        __builtins__=builtins,
-    )
-    sys.modules["__main__"] = module
-    return Target(code, module.__dict__, is_module=False)
+    namespace = _new_main(args, first)
+    # __spec__ stays None, as in any script: a spawned worker then runs the file by its path.
+    namespace.update(__file__=file, __cached__=None, __loader__=loader)
+    return Target(code, namespace, is_module=False)
+
+
+def _folder(args: Sequence[str], path: str) -> Target:
+    # Python itself puts it there, even with -P.
+    _new_main(args, path)
+    return _by_runpy("__main__", is_switch=False)
 
 
 def _module(args: Sequence[str]) -> Target:
     name = args[0]
-    if not getattr(sys.flags, "safe_path", False) and sys.path[:1] not in ([""], [os.getcwd()]):
-        sys.path.insert(0, os.getcwd())
+    try:
+        first = _folder_first(os.getcwd())
+    except OSError:  # the current folder was deleted: like python
+        first = None
+    _new_main(["-m", *args[1:]], first)
     try:
         # Only the first part: finding the rest runs the package's own code, which belongs in the
         # profile.
@@ -175,16 +216,40 @@ def _module(args: Sequence[str]) -> Target:
         found = None
     if found is None:
         raise TargetError(f"no module named {name!a}")
-    sys.argv[:] = args
-    import runpy
+    return _by_runpy(name, is_switch=True)
 
-    code = compile(
-        "run_module(modname, run_name='__main__', alter_sys=True)",
-        "<string>",
-        "exec",
-        dont_inherit=True,
-    )
-    return Target(code, {"run_module": runpy.run_module, "modname": name}, is_module=True)
+
+def _by_runpy(name: str, *, is_switch: bool) -> Target:
+    """Return a program that ``python`` itself starts by this function, which fills ``__main__``."""
+    code = compile("run(name, is_switch)", "<string>", "exec", dont_inherit=True)
+    namespace = {"run": _run_module_as_main, "name": name, "is_switch": is_switch}
+    return Target(code, namespace, is_module=True)
+
+
+def _folder_first(folder: str) -> str | None:
+    return None if getattr(sys.flags, "safe_path", False) else folder
+
+
+def _new_main(args: Sequence[str], first: str | None) -> dict[str, Any]:
+    """Leave ``sys.argv``, ``sys.path`` and ``sys.modules`` to the program; return its globals."""
+    sys.argv[:] = args
+    own_imports.hand_over(first, _load_own)
+    # A real module: pickle and multiprocessing find its definitions there.
+    module = types.ModuleType("__main__")
+    namespace = module.__dict__
+    namespace.update(__loader__=importlib.machinery.BuiltinImporter, __builtins__=builtins)
+    if "__annotations__" in vars(sys.modules["__main__"]):  # python's own, before 3.14
+        namespace.update(__annotations__={})
+    sys.modules["__main__"] = module
+    return namespace
+
+
+def _load_own() -> None:
+    """Import what fastprof may need while the program runs."""
+    for package in (fastprof.capture, fastprof.session, fastprof.integrations._torch):
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(found.name)
+    Recorder()  # the extension finds threading
 
 
 @contextlib.contextmanager
@@ -230,9 +295,4 @@ def _of_target(traceback: types.TracebackType | None, target: Target) -> types.T
         tb = tb.tb_next
     if tb is None:
         return traceback  # not the program's error, but fastprof's
-    if not target.is_module:
-        return tb
-    tb = tb.tb_next
-    while tb is not None and tb.tb_frame.f_globals.get("__name__") == "runpy":
-        tb = tb.tb_next
-    return tb
+    return tb.tb_next if target.is_module else tb

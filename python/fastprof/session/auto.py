@@ -1,8 +1,8 @@
 """The run that ``FASTPROF=1`` starts when fastprof is imported."""
 
 import sys
-from pathlib import Path
 
+from fastprof import own_imports
 from fastprof.capture import exit_status
 from fastprof.session.output.periodic import final_report, timings
 from fastprof.session.profiler import Profiler, run_of
@@ -15,7 +15,7 @@ def start() -> Profiler | None:
     ``sys.stderr`` when the program ends.  A worker process (of a DataLoader, a pool, ...)
     inherits the environment, but the user wants to see the training process.
     """
-    if _is_own_command() or _is_worker():
+    if own_imports.is_own_command() or _is_worker():
         return None
     profiler = Profiler()
     run = run_of(profiler)
@@ -33,36 +33,6 @@ def start() -> Profiler | None:
     profiler.start()
     profiler.enter_phase("setup")
     return profiler
-
-
-def _is_own_command() -> bool:
-    """Return whether this is ``python -m fastprof`` or ``fastprof``, which start their own run."""
-    module = _module_run(sys.orig_argv[1:])
-    if module is not None:
-        return module.partition(".")[0] == "fastprof"
-    return bool(sys.argv) and Path(sys.argv[0]).stem == "fastprof"
-
-
-def _module_run(arguments: list[str]) -> str | None:
-    """Return the module that ``-m`` names in the interpreter's arguments, before the script."""
-    rest = iter(arguments)
-    for argument in rest:
-        if not argument.startswith("-") or argument == "-":
-            return None
-        if argument.startswith("--"):
-            if argument == "--check-hash-based-pycs":
-                next(rest, None)
-            continue
-        for i, letter in enumerate(argument[1:], 2):
-            if letter == "m":
-                return argument[i:] or next(rest, "")
-            if letter == "c":
-                return None
-            if letter in "WX":
-                if not argument[i:]:
-                    next(rest, None)
-                break
-    return None
 
 
 def _is_worker() -> bool:

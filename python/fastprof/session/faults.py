@@ -3,6 +3,7 @@
 from collections import Counter
 
 from fastprof.guards import own_errors
+from fastprof.own_imports import Protected
 
 
 class Faults:
@@ -34,7 +35,8 @@ class Faults:
     def log(self, sentence: str) -> None:
         """Log ``sentence`` as a warning."""
         try:
-            import logging
+            with Protected():
+                import logging
 
             logging.getLogger("fastprof").warning("%s", sentence)
         except own_errors():  # a broken log handler; the note remains

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fastprof.capture.convert import fold_own_functions
 from fastprof.fileio import read_bounded
 from fastprof.guards import own_errors
+from fastprof.own_imports import Protected
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerInit
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
@@ -62,7 +63,8 @@ class WorkerProfiles:
         if self.on and _starts_workers(loader) and self._is_recorded(tag):
             try:
                 if self._folder is None:
-                    import tempfile
+                    with Protected():
+                        import tempfile
 
                     self._folder = tempfile.mkdtemp(prefix="fastprof-workers-")
                     self._owner = os.getpid()
@@ -89,7 +91,8 @@ class WorkerProfiles:
             self._merge(WHOLE, set())
 
     def _merge(self, suffix: str, seen: set[str]) -> None:
-        import json
+        with Protected():
+            import json
 
         if self._folder is None or self._owner != os.getpid():
             return
@@ -113,7 +116,8 @@ class WorkerProfiles:
         for suffix in (WHOLE, PART, WHOLE):
             self._merge(suffix, seen)
         if self._folder is not None and self._owner == os.getpid():
-            import shutil
+            with Protected():
+                import shutil
 
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None

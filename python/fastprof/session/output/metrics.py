@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastprof.capture.options import PHASES
+from fastprof.own_imports import Protected
 from fastprof.session.loaders.timing import NO_LOADER, UNKNOWN, LoaderEntry, LoaderRegistry
 from fastprof.session.loaders.worker_stats import Watches
 from fastprof.snapshot import LoaderStats
@@ -160,7 +161,8 @@ def log_call(logger: Any) -> LogCall:
     Raises:
         TypeError: the logger is none of these, or a ``logging.Logger``, whose ``log`` differs.
     """
-    import logging
+    with Protected():
+        import logging
 
     if not isinstance(logger, (logging.Logger, logging.LoggerAdapter)):
         for name in ("log_metrics", "log"):

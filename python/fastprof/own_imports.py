@@ -1,0 +1,208 @@
+"""Keeps the imports of the commands and those of the profiled program apart.
+
+A module of the program may have the name of one in the standard library.  A command imports some
+hundred standard modules before the program, and others while it runs and after it.  So:
+
+- until the program starts, the standard library stands first on ``sys.path`` (:func:`begin`);
+- the program gets the ``sys.path`` that ``python`` would give it, and ``sys.modules`` without the
+  standard modules that its own ones shadow (:func:`hand_over`);
+- what fastprof imports later, it imports inside :class:`Protected`.
+
+Modules that the program does not shadow stay in ``sys.modules``: a second copy of ``threading`` or
+``logging`` would split their state (docs/decisions/0032-own-imports.md).  Where fastprof is a
+library of the program, nothing here has an effect.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: What ``python`` itself has imported before it runs a script.
+_OF_PYTHON = frozenset(
+    [
+        "_collections_abc",
+        "_sitebuiltins",
+        "abc",
+        "codecs",
+        "encodings",
+        "genericpath",
+        "io",
+        "os",
+        "posixpath",
+        "site",
+        "stat",
+        "zipimport",
+    ]
+)
+
+#: The entries of ``sys.path`` with the standard library.
+_standard: list[str] = []
+#: The rest of ``sys.path``, without the folder of the command; None: fastprof is a library.
+_others: list[str] | None = None
+#: ``sys.path`` without the folder of the command, in the interpreter's order.
+_given: list[str] = []
+#: fastprof's own modules that the program must not find.
+_kept: "dict[str, Any]" = {}
+
+
+def is_own_command() -> bool:
+    """Return whether this process is ``python -m fastprof`` or ``fastprof``."""
+    module = _module_run(sys.orig_argv[1:])
+    if module is not None:
+        return module.partition(".")[0] == "fastprof"
+    # Not a module that is being located: sys.argv is the program's.
+    argv: list[str] = getattr(sys, "argv", None) or [""]
+    return os.path.basename(argv[0]).partition(".")[0] == "fastprof"
+
+
+def begin() -> None:
+    """Put the standard library first on ``sys.path``, until :func:`hand_over`."""
+    global _others, _standard
+    if _others is not None:
+        return
+    path = list(sys.path)
+    if path and not getattr(sys.flags, "safe_path", False) and path[0] == _command_folder():
+        del path[0]
+    _standard = [entry for entry in path if _is_standard(entry)]
+    _others = [entry for entry in path if not _is_standard(entry)]
+    _given[:] = path
+    sys.path[:] = [*_standard, *_others]
+    # runpy, which came before, has found these in the current folder.
+    for name in _replaced():
+        del sys.modules[name]
+
+
+def hand_over(first: str | None, load: "Callable[[], object]") -> None:
+    """Leave ``sys.path`` and ``sys.modules`` to the program.
+
+    Args:
+        first: the program's ``sys.path[0]``; None: it has none.
+        load: imports what fastprof needs while the program runs; called only if the program has a
+            module with the name of a standard one.
+    """
+    program = [] if first is None else [first]
+    if _others is None:
+        sys.path[:0] = program
+        return
+    shadowed = _shadowed([*program, *_given])
+    if shadowed:
+        load()
+    sys.path[:] = [*program, *_given]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in shadowed:
+            _kept[name] = sys.modules.pop(name)
+
+
+class Protected:
+    """Context manager: imports find the standard library, whatever the program has imported."""
+
+    __slots__ = ("_path", "_theirs")
+
+    def __enter__(self) -> None:
+        self._theirs: dict[str, Any] = {}
+        self._path: list[str] | None = None
+        if _others is None:
+            return
+        names = _shadowed(sys.path) | _replaced() | {name.partition(".")[0] for name in _kept}
+        if not names:
+            return
+        for name in list(sys.modules):
+            if name.partition(".")[0] in names:
+                self._theirs[name] = sys.modules.pop(name)
+        sys.modules.update(_kept)
+        # The program's folders stay behind: another thread may import from them meanwhile.
+        self._path, sys.path = sys.path, [*_standard, *sys.path]
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._path is None:
+            return
+        sys.path = self._path
+        names = {name.partition(".")[0] for name in (*self._theirs, *_kept)}
+        for name in list(sys.modules):
+            if name.partition(".")[0] in names:
+                _kept[name] = sys.modules.pop(name)
+        sys.modules.update(self._theirs)
+
+
+def _shadowed(path: list[str]) -> set[str]:
+    """Return the names of standard modules for which ``path`` has another module first."""
+    from _frozen_importlib_external import PathFinder
+
+    before: list[str] = []
+    for entry in path:
+        if _is_standard(entry):
+            break
+        before.append(entry)
+    names: set[str] = set()
+    for entry in before:
+        try:
+            names.update(file.partition(".")[0] for file in os.listdir(entry or os.curdir))
+        except NotADirectoryError:  # an archive
+            names.update(sys.stdlib_module_names)
+        except OSError:
+            pass
+    found = set()
+    for name in names & sys.stdlib_module_names - _OF_PYTHON - set(sys.builtin_module_names):
+        spec = None if _is_frozen(name) else PathFinder.find_spec(name, before)
+        if spec is not None and spec.loader is not None:  # a folder alone shadows nothing
+            found.add(name)
+    return found
+
+
+def _replaced() -> set[str]:
+    """Return the names of standard modules that are others in ``sys.modules``."""
+    names = set()
+    for name in sys.stdlib_module_names - _OF_PYTHON:
+        file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+        if isinstance(file, str) and not file.startswith(tuple(_standard)):
+            names.add(name)
+    return names
+
+
+def _is_standard(entry: str) -> bool:
+    archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    return os.path.basename(entry) in ("lib-dynload", archive) or (
+        entry != "" and entry == os.path.dirname(getattr(os, "__file__", ""))
+    )
+
+
+def _is_frozen(name: str) -> bool:
+    import _imp
+
+    return _imp.is_frozen(name)
+
+
+def _command_folder() -> str | None:
+    """Return what the interpreter has put first on ``sys.path`` for the command."""
+    if _module_run(sys.orig_argv[1:]) is None:
+        return os.path.dirname(os.path.realpath(sys.argv[0]))
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _module_run(arguments: list[str]) -> str | None:
+    """Return the module that ``-m`` names in the interpreter's arguments, before the script."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-") or argument == "-":
+            return None
+        if argument.startswith("--"):
+            if argument == "--check-hash-based-pycs":
+                next(rest, None)
+            continue
+        for i, letter in enumerate(argument[1:], 2):
+            if letter == "m":
+                return argument[i:] or next(rest, "")
+            if letter == "c":
+                return None
+            if letter in "WX":
+                if not argument[i:]:
+                    next(rest, None)
+                break
+    return None
