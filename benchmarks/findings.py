@@ -1,7 +1,7 @@
 """Counts right and wrong findings on a corpus of training scripts with known findings.
 
     python benchmarks/findings.py [--only NAME ...] [--limit N] [--no-fixes]
-        [--json FILE [--resume]]
+        [--beside N] [--json FILE [--resume]]
 
 Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
 first lines name the right findings (``Right: rule, rule`` or ``none``; a problem's is its
@@ -9,7 +9,8 @@ first lines name the right findings (``Right: rule, rule`` or ``none``; a proble
 script then runs without fastprof, unchanged and with the option, in turns, and the benchmark
 compares the time saved per step to the finding's promise (``xN``: a step does the work of N); a
 finding without a promise does not count.  The CPU use of other programs is shown, too: if it is
-high, a run proves nothing.  With ``--json`` a file gathers the results of several calls, each as
+high, a run proves nothing.  With ``--beside N`` the scripts run beside N busy loops; the fixes do
+not.  With ``--json`` a file gathers the results of several calls, each as
 soon as it is known and with its commit; ``--resume`` skips scripts that the file has.  Needs torch;
 skips scripts whose libraries are missing.
 """
@@ -29,9 +30,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness import Cell, Table, machine, render
@@ -84,6 +87,7 @@ class Result:
     before_ms: float | None = None
     after_ms: float | None = None
     others: float | None = None
+    waiting: float | None = None
     error: str = ""
     commit: str = ""
     when: str = ""
@@ -147,6 +151,22 @@ def in_fork(work: Callable[[], object], log: Path) -> str:
     return f"did not end in {LIMIT_S} s"
 
 
+@contextmanager
+def beside(loops: int) -> Iterator[None]:
+    """Let ``loops`` programs compute meanwhile.
+
+    Each has its own session: Linux shares the CPUs among sessions first (``sched_autogroup``).
+    """
+    command = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(command, start_new_session=True) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
 def profile(script: Script, folder: Path, result: Result) -> None:
     """Fill in the findings of fastprof."""
     import fastprof
@@ -165,6 +185,8 @@ def profile(script: Script, folder: Path, result: Result) -> None:
     report = fastprof.load(files[0])
     result.step_ms = report.steps.mean_ms
     result.found = [(f.rule, f.severity, f.title, f.saving_ms) for f in report.findings]
+    split = {row.name: row.share for row in report.steps.split}
+    result.waiting = split.get("cpu_wait")
 
 
 def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | None:
@@ -217,10 +239,11 @@ def measure(script: Script, fix: Fix, folder: Path, rounds: int, result: Result)
         result.before_ms, result.after_ms = min(known[0]), min(known[1]) / fix.scale
 
 
-def examine(script: Script, folder: Path, *, fixes: bool, rounds: int) -> Result:
+def examine(script: Script, folder: Path, *, fixes: bool, rounds: int, loops: int) -> Result:
     """Run a script, and its fix if the finding of its rule appeared."""
     result = Result(script.name, sorted(script.right))
-    profile(script, folder, result)
+    with beside(loops):
+        profile(script, folder, result)
     rules = [rule for rule, *_ in result.found]
     if fixes and script.fix is not None:
         # Any of several right rules may have found it; they advise the same fix.
@@ -278,13 +301,21 @@ def tables(results: list[Result]) -> list[Table]:
     ]
     fixed = [row for row in tried if row[1] is not None]
     half = sum(kept(p, m) == "yes" for _, p, m in fixed)
-    healthy = [r for r in results if not r.right]
+    sick, healthy = [r for r in results if r.right], [r for r in results if not r.right]
+    first = sum(first_cause(r) in r.right for r in sick)
+    waits = [r.waiting for r in results if r.waiting is not None]
+    waited = "" if not waits else (
+        f"waiting for a CPU, % of a step: median {100 * median(waits):.0f}, "
+        f"{100 * min(waits):.0f} to {100 * max(waits):.0f}"
+    )  # fmt: skip
     clean = sum(all(f[0] in _OF_THE_MACHINE for f in r.found) for r in healthy)
     commits = Counter(r.commit for r in results)
     out = [
         Table("Findings by rule", ("rule", "right", "wrong", "machine"),
               tuple((rule, *counts) for rule, counts in sorted(rules.items())),
               (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",
+               f"of {len(sick)} others {first} have a right one first",
+               waited,
                "commits: " + ", ".join(f"{c or 'unknown'} {n}" for c, n in commits.items()))),
         Table("Savings, % of a step",
               ("script", "rule", "promised", "measured", "half of it", "CPUs of others"),
@@ -298,6 +329,11 @@ def tables(results: list[Result]) -> list[Table]:
             Table("Left out", ("script", "why"), tuple((r.name, r.error[:120]) for r in missed))
         )
     return out
+
+
+def first_cause(result: Result) -> str:
+    """Return the first finding's rule, beside those about the machine; empty without any."""
+    return next((rule for rule, *_ in result.found if rule not in _OF_THE_MACHINE), "")
 
 
 def kept(promise: float | None, saved: float | None) -> str:
@@ -334,6 +370,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of them")
     parser.add_argument("--no-fixes", action="store_true", help="measure no savings")
     parser.add_argument("--rounds", type=int, default=2, help="runs before and after a fix")
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="beside N busy loops")
     parser.add_argument("--json", metavar="FILE", help="gather the results there")
     parser.add_argument("--resume", action="store_true", help="not those that FILE has")
     parser.add_argument("--show", action="store_true", help="only print what FILE holds")
@@ -353,8 +390,9 @@ def main() -> None:
             for script in chosen[: asked.limit]:
                 print(script.name)
                 result = examine(
-                    script, Path(folder), fixes=not asked.no_fixes, rounds=asked.rounds
-                )
+                    script, Path(folder), fixes=not asked.no_fixes, rounds=asked.rounds,
+                    loops=asked.beside,
+                )  # fmt: skip
                 if result.error:
                     print(f"  {result.error}")
                 result.commit, result.when = commit(), time.strftime("%Y-%m-%d", time.gmtime())

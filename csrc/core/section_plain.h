@@ -46,6 +46,9 @@ fp_thread_plain_open(fp_thread *t, uint32_t id, fp_phase phase,
         .phase = (uint8_t)phase,
         .cover = FP_KIND_NONE,
     };
+    if (t->open_len == 1 && FP_UNLIKELY(fp_thread_shares_cpus(t))) {
+        fp_split_open_bottom(t, now);
+    }
     return 1;
 }
 

@@ -22,17 +22,70 @@ take_delay(fp_split *s)
     return ns > 0 ? ns : 0;
 }
 
+/* The same, added to the step, unless a section has just read it: a wait is
+ * not longer than the time since then. */
+static void
+read_delay(fp_split *s, int64_t now)
+{
+    if (now - s->delay_read_at > FP_DELAY_READ_EVERY * s->usage.near_ticks) {
+        s->step.delay_ns += take_delay(s);
+        s->delay_read_at = now;
+    }
+}
+
+/* The delay of the current step so far. */
+static int64_t
+step_delay(const fp_split *s)
+{
+    return s->step.delay_ns + s->step.covered_delay_ns;
+}
+
+/* Gives the delay since the last call to [n]; NULL: the node is not known. */
+static void
+place_delay(fp_split *s, const fp_node *n)
+{
+    int64_t ns = step_delay(s) - s->placed_delay_ns;
+    if (ns > 0 && n != NULL) {
+        double each = s->usage.clock != NULL ? s->usage.ns_per_tick : 1.0;
+        fp_split_add_place(s, n, FP_KIND_CPU, (int64_t)((double)ns / each));
+    }
+    s->placed_delay_ns = step_delay(s);
+}
+
+void
+fp_split_open_bottom(fp_thread *t, int64_t now)
+{
+    read_delay(t->split, now);
+    place_delay(t->split, t->cur->parent);
+    t->split->bottom_node = t->cur;
+}
+
+void
+fp_split_charge_bottom(fp_thread *t, int64_t now)
+{
+    read_delay(t->split, now);
+    place_delay(t->split, t->split->bottom_node);
+}
+
 /* Ends a step.  Reading the delay is a system call.  Only a thread that was
  * off the CPU can have waited for one, so most steps skip it.  Covers skip it,
  * too, unless the last step was off the CPU; in the first step that was, the
  * delay of its covers counts for the step. */
 static void
-end_delay(fp_split *s, const fp_usage *now)
+end_delay(fp_thread *t, const fp_usage *now)
 {
+    fp_split *s = t->split;
+    uint8_t shared = s->shares_cpus;
     s->shares_cpus =
         now->switches != s->at.switches || now->waits != s->at.waits;
+    if (s->shares_cpus != shared) {
+        s->bottom_node = NULL; /* an open section has read nothing */
+    }
     if (s->shares_cpus) {
         s->step.delay_ns += take_delay(s);
+        if (shared && t->open_len == 0) {
+            place_delay(s, t->cur);
+        }
     }
 }
 
@@ -46,6 +99,7 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
     s->cover_node = n;
     if (s->shares_cpus) {
         s->step.delay_ns += take_delay(s);
+        s->delay_read_at = now;
     }
 }
 
@@ -73,6 +127,7 @@ end_cover(fp_split *s, int64_t now, int elsewhere)
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
     if (s->shares_cpus) {
         s->step.covered_delay_ns += take_delay(s);
+        s->delay_read_at = now;
     }
 }
 
@@ -222,7 +277,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     fp_split *s = t->split;
     charge_all(t, now, measured);
     fp_usage usage = fp_usage_end(&s->usage, &s->at, t->steps->ticks, now);
-    end_delay(s, &usage);
+    end_delay(t, &usage);
     unsigned watched = s->signals & s->signals_before;
     if (measured) {
         add_sums(&s->sum, &s->step);
@@ -239,6 +294,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     s->at = s->paused_at = usage;
     s->signals_before = s->signals;
     s->step = s->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
+    s->placed_delay_ns = 0;
 }
 
 void
@@ -259,6 +315,8 @@ fp_split_start(fp_thread *t, int64_t now)
     }
     charge_all(t, now, 0);
     t->split->step = t->split->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
+    t->split->placed_delay_ns = 0;
+    t->split->bottom_node = NULL;
     t->split->signals_before = t->split->signals;
     t->split->at = t->split->paused_at = fp_usage_begin(&t->split->usage, now);
     t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
@@ -297,6 +355,7 @@ fp_split_resume(fp_thread *t, int64_t now)
     }
     charge_all(t, now, 0);
     s->step = s->kept;
+    s->placed_delay_ns = step_delay(s);
     fp_usage usage = fp_usage_read(&s->usage);
     s->at.cpu_ns = moved(s->at.cpu_ns, s->paused_at.cpu_ns, usage.cpu_ns);
     s->at.switches =

@@ -22,6 +22,10 @@
 
 enum { FP_GC_GENERATIONS = 3 };
 
+/* Sections read the delay at most once in this many FP_USAGE_NEAR_NS: a
+ * reading takes about 1 us. */
+enum { FP_DELAY_READ_EVERY = 10 };
+
 /* Which sources observed a step.  The owner of the thread sets the current
  * ones. */
 enum {
@@ -66,9 +70,13 @@ typedef struct fp_split {
     fp_usage_meter usage;
     fp_usage at; /* at the start of the current step */
     fp_run_delay delay;
-    int64_t delay_at_ns; /* last reading; -1: unknown */
-    fp_usage paused_at;  /* at the start of the pause */
-    uint8_t shares_cpus; /* the thread was off a CPU: covers read the delay */
+    int64_t delay_at_ns;     /* last reading; -1: unknown */
+    int64_t delay_read_at;   /* its time, if a section began or ended there */
+    int64_t placed_delay_ns; /* of the step's delay, what has a place */
+    const fp_node *bottom_node; /* section at the bottom; NULL: unknown */
+    fp_usage paused_at;         /* at the start of the pause */
+    /* The thread was off a CPU: sections read the delay. */
+    uint8_t shares_cpus;
     fp_split_place place[FP_SPLIT_PLACES];
     uint32_t places;
     uint16_t used; /* in this step: index + 1 of the first */
@@ -126,6 +134,15 @@ fp_split_cover(fp_thread *t, fp_kind kind, int64_t now);
  * so its CPU time is unknown. */
 void
 fp_split_uncover(fp_thread *t, int64_t now, int elsewhere);
+
+/* A section was opened at the bottom of the stack at [now]; the thread stands
+ * in it and shares its CPU.  A cover reads the delay before. */
+void
+fp_split_open_bottom(fp_thread *t, int64_t now);
+
+/* The section at the bottom ends at [now], or its step does. */
+void
+fp_split_charge_bottom(fp_thread *t, int64_t now);
 
 /* The function in which the thread stands waited [ticks] for the GPU.  Does
  * not need the lock that guards the sums against readers. */

@@ -83,6 +83,9 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     if (entry->cover != FP_KIND_NONE && t->split != NULL) {
         fp_split_cover(t, (fp_kind)entry->cover, now);
     }
+    if (t->open_len == 1 && FP_UNLIKELY(fp_thread_shares_cpus(t))) {
+        fp_split_open_bottom(t, now);
+    }
     return FP_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef FP_CORE_THREAD_SECTIONS_H
 #define FP_CORE_THREAD_SECTIONS_H
 
+#include "core/steps_split.h"
 #include "core/thread.h"
 
 /* Creates the record of section [id] if needed.  FP_ENOMEM: no memory. */
@@ -54,6 +55,13 @@ fp_thread_drop_sections(fp_thread *t, int64_t now);
 fp_section *
 fp_thread_touch_bottom(fp_thread *t);
 
+/* Whether sections read how long the thread waited for a CPU. */
+static inline int
+fp_thread_shares_cpus(const fp_thread *t)
+{
+    return t->split != NULL && t->split->shares_cpus;
+}
+
 /* Charges the section at the bottom of the stack, for the rows of steps. */
 static inline void
 fp_thread_charge_bottom(fp_thread *t, int64_t now)
@@ -70,6 +78,9 @@ fp_thread_charge_bottom(fp_thread *t, int64_t now)
         s->step_ticks += now - t->bottom_since;
     }
     t->bottom_since = now;
+    if (FP_UNLIKELY(fp_thread_shares_cpus(t))) {
+        fp_split_charge_bottom(t, now);
+    }
 }
 
 /* A phase inside the same phase (`forward` in `forward_pass`) counts once. */

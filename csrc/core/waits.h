@@ -20,6 +20,7 @@ typedef enum fp_kind {
     FP_KIND_GPU,
     FP_KIND_GC,
     FP_KIND_AUTOGRAD, /* computes, or waits for other ranks in backward */
+    FP_KIND_CPU,      /* ready to run, without a CPU; also in the others */
     FP_KIND_COUNT,
 } fp_kind;
 

@@ -205,7 +205,7 @@ static const char *const kind_names[FP_KIND_COUNT] = {
     [FP_KIND_DATA] = "data",         [FP_KIND_COMMUNICATION] = "communication",
     [FP_KIND_LOCK] = "lock",         [FP_KIND_IO] = "io",
     [FP_KIND_GPU] = "gpu_wait",      [FP_KIND_GC] = "gc",
-    [FP_KIND_AUTOGRAD] = "autograd",
+    [FP_KIND_AUTOGRAD] = "autograd", [FP_KIND_CPU] = "cpu_wait",
 };
 
 static void

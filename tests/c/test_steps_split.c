@@ -642,6 +642,66 @@ FP_TEST(split_separates_cpu_waits_of_a_step_and_its_data_section)
     finish(t, &m);
 }
 
+/* The wait for a CPU in the section [id], which is at the bottom. */
+static int64_t
+waited_in(const fp_thread *t, uint32_t id)
+{
+    for (uint32_t i = 0; i < FP_SPLIT_PLACES; i++) {
+        const fp_split_place *p = &t->split->place[i];
+        if (p->node != NULL && p->kind == FP_KIND_CPU &&
+            p->node->key == fp_key_section(id)) {
+            return p->sum_ticks;
+        }
+    }
+    return 0;
+}
+
+FP_TEST(split_gives_each_section_its_wait_for_a_cpu)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    told_delay_ns = 5;
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    const fp_split *s = t->split;
+    for (int64_t now = 0; now < 300; now += 100) {
+        u.switches++;
+        told_delay_ns += 1; /* in no section */
+        open_data(t, now + 10);
+        told_delay_ns += 2;
+        kit_close(t, DATA, now + 20);
+        kit_open(t, FORWARD, now + 30);
+        told_delay_ns += 4;
+        kit_open(t, SYNC, now + 35); /* counts for the outermost section */
+        told_delay_ns += 8;
+        kit_close(t, SYNC, now + 40);
+        told_delay_ns += 16;
+        kit_close(t, FORWARD, now + 50);
+        told_delay_ns += 32;
+        fp_thread_end_step(t, now + 100);
+    }
+    CHECK_INT(s->sum.delay_ns + s->sum.covered_delay_ns, 3 * 63);
+    CHECK_INT(waited_in(t, DATA), 2 * 2); /* not in the first such step */
+    CHECK_INT(waited_in(t, FORWARD), 2 * 28);
+    CHECK_INT(s->sum.kind[FP_KIND_CPU], 2 * 63); /* the rest in no section */
+    /* A section that is open across steps. */
+    u.switches++;
+    kit_open(t, FORWARD, 310);
+    told_delay_ns += 100;
+    fp_thread_end_step(t, 400);
+    CHECK_INT(waited_in(t, FORWARD), 2 * 28 + 100);
+    u.switches++;
+    told_delay_ns += 1000;
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_VALIDATION, 450), FP_OK);
+    told_delay_ns += 10000;
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 460), FP_OK);
+    kit_close(t, FORWARD, 470);
+    fp_thread_end_step(t, 500);
+    CHECK_INT(s->sum.delay_ns + s->sum.covered_delay_ns, 3 * 63 + 1100);
+    told_delay_ns = 0;
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
 FP_TEST(split_a_wait_before_the_pause_of_a_step_counts_for_it)
 {
     fake_memory m = {0};

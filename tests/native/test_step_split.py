@@ -118,7 +118,9 @@ def test_both_hooks_find_the_same_places(backend):
         gc.callbacks.remove(slow_gc)
     snapshot = run.snapshot()
     nodes, keys = snapshot.threads[0].nodes, snapshot.keys
-    found = {(p.kind, keys[nodes.key[p.node]].qualname) for p in snapshot.steps.split_places}
+    # Where the thread waits for a CPU depends on the machine's other programs.
+    told = [p for p in snapshot.steps.split_places if p.kind != "cpu_wait"]
+    found = {(p.kind, keys[nodes.key[p.node]].qualname) for p in told}
     assert {p.thread for p in snapshot.steps.split_places} == {0}
     assert found == {
         ("data", "data"),

@@ -106,6 +106,21 @@ def test_the_function_that_loads_is_named_with_its_ms() -> None:
     assert "Make Lines.__getitem__ (data.py:12) cheaper" in said
 
 
+@pytest.mark.parametrize(("cpus", "others", "workers"), [(2, 0.1, 1), (2, 0.9, None), (4, 2, 1)])
+def test_a_worker_is_promised_if_other_programs_leave_it_a_cpu(
+    cpus: int, others: float, workers: int | None
+) -> None:
+    """A worker beside one other program on two CPUs made steps 13 to 60 % slower."""
+    made = with_cpus(computing(loaders=(loader(60, cpus=cpus),)), cpus, used=1.0)
+    made = replace(made, meta={**made.meta, "others_cpu_ns": round(others * made.duration_ns)})
+    rule = found(made)["data-loading"]
+    fix = " ".join(rule.fix)
+    assert (f"num_workers={workers}" in fix) if workers else ("num_workers" not in fix)
+    assert (rule.saving_ms is None) == (workers is None)
+    if workers is None:
+        assert "other programs have the CPUs of this machine" in text(rule)
+
+
 def test_workers_save_what_fits_beside_the_step() -> None:
     # 60 ms of loading and 40 of other work: a worker that computes takes a fifth longer, and each
     # batch costs 2 ms more.
@@ -354,8 +369,9 @@ def test_a_stream_is_told_to_split_itself_before_it_gets_workers() -> None:
 
 
 def test_a_loop_that_waits_for_batches_is_not_told_to_use_fewer_workers() -> None:
-    for blocked, few in ((38, False), (0, True)):
-        waits = loader(60, workers=2, ready=40 - blocked, blocked=blocked, loads=loads(190))
+    # One worker is enough for 30 ms beside a step of 40, and not for 70.
+    for blocked, load_ms, few in ((38, 30, False), (0, 30, True), (0, 70, False)):
+        waits = loader(60, workers=2, ready=40 - blocked, blocked=blocked, loads=loads(load_ms))
         made = run(SLOW, loaders=(waits,), meta={"torch_threads": 1})
         ns = round(18 * MS) * made.steps.count
         split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fastprof.findings.cpu_waits import Share
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts, Use
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit
@@ -28,6 +29,10 @@ BUSY: Mapping[str, float] = {"gpu-utilization": 0.0, "small-batch": 0.0}
 
 class Abstain(Exception):  # noqa: N818 - it is an answer, not an error
     """A rule lacks a signal; the message says which."""
+
+
+class Uncertain(Abstain):
+    """The wait for a CPU leaves open whether a time is beyond its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,14 @@ class Draft:
             ms=ms,
             seen=of,
             grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
+        )
+
+    def scaled(self, part: float) -> Draft:
+        """Return the draft with ``part`` of its time, in each place and group."""
+        return replace(
+            self.scaled_places(part),
+            ms=None if self.ms is None else part * self.ms,
+            claims={name: part * ms for name, ms in self.claims.items()},
         )
 
     def scaled_places(self, part: float) -> Draft:
@@ -164,6 +177,16 @@ def percent(share: float) -> str:
 def span_text(ms: float, facts: Facts) -> str:
     """Format a time per span: ``12.3 ms per step``."""
     return duration(ms) + (" per step" if facts.per == "step" else " in total")
+
+
+def waits_text(facts: Facts, share: Share) -> str:
+    """Return a sentence: which part of a step without its wait for a CPU a time is."""
+    low, high = percent(share.low), percent(min(1.0, share.high))
+    part = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    return (
+        f"Without the wait for a CPU, {percent(facts.cpu_waits.share)} of the step, this is "
+        f"{part} of a step."
+    )
 
 
 def while_idle(facts: Facts, ms: float) -> tuple[float, str]:

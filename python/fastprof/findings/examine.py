@@ -6,9 +6,19 @@ between rules.
 
 from dataclasses import replace
 
-from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent, span_text
+from fastprof.findings.cpu_waits import NEAR
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    Uncertain,
+    part_of,
+    percent,
+    span_text,
+    waits_text,
+)
 from fastprof.findings.fixes import in_float16
-from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
+from fastprof.findings.measurements import Facts, of_steps
 from fastprof.findings.rules import (
     beside,
     calls,
@@ -99,16 +109,13 @@ def examine(report: Report) -> Examination:
     for rule in RULES:
         try:
             draft = rule.check(facts)
-            if draft is not None and _may_be_waiting(facts, rule, draft):
-                uncertain.append(rule.id)
-                raise Abstain(
-                    f"the training thread waits for a CPU for {percent(facts.waiting)} of the "
-                    "step, and which part of the step waits is not known"
-                )
+            draft = None if draft is None else _without_waits(facts, rule, draft)
             rest, by = (None, ()) if draft is None else _reduced(rule, draft, fired)
             rest = None if rest is None else _beside_gpu(facts, rest, fired)
             finding = None if rest is None else _finding(facts, rule, rest, by)
         except Abstain as reason:
+            if isinstance(reason, Uncertain):
+                uncertain.append(rule.id)
             abstained.append((rule.id, str(reason)))
             continue
         except Exception as error:
@@ -131,18 +138,37 @@ def examine(report: Report) -> Examination:
     )
 
 
-def _may_be_waiting(facts: Facts, rule: Rule, draft: Draft) -> bool:
-    """Return whether a rule's time is small enough to be the wait for a CPU.
+def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
+    """Return a draft as a step without its wait for a CPU has it; None if that is within the limit.
 
-    A wait of some milliseconds hits whatever part of the step is running.
+    Raises:
+        Uncertain: chance decides whether it is.
     """
-    wait = facts.waiting * facts.span_ms
-    if facts.waiting <= CPUS_TAKEN or facts.timeline is not None or draft.ms is None:
-        return False
-    if rule.id in _WAITS_KNOWN or draft.grade is None:
-        return False
+    waits = facts.cpu_waits
+    if not waits.matter or facts.timeline is not None or rule.id in _WAITS_KNOWN:
+        return draft
+    if draft.ms is None or draft.grade is None or draft.beside:
+        return draft
     seen = draft.ms if draft.seen is None else draft.seen
-    return seen <= wait or draft.grade(draft.ms * (1.0 - wait / seen)) is None
+    share = waits.without(seen, draft.scaled_places(seen / draft.ms).places, draft.sections)
+    part = share.middle / facts.share(seen)
+    severity = draft.grade(part * draft.ms)
+    if severity is None:
+        return None
+    if draft.grade(share.low / facts.share(seen) * draft.ms / NEAR) is None:
+        raise Uncertain(waits_text(facts, share))
+    part = min(1.0, part)  # no fix saves more than the time itself
+    return replace(
+        draft.scaled(part),
+        seen=None if draft.seen is None else part * seen,
+        severity=_milder(severity, draft.severity),
+        evidence=(*draft.evidence, waits_text(facts, share)),
+    )
+
+
+def _milder(severity: str, of_rule: str) -> str:
+    """Return the severity of a rest; a rule may have made a note of what the grade calls more."""
+    return max(severity, of_rule, key=SEVERITIES.index)
 
 
 def _reduced(
@@ -164,18 +190,7 @@ def _reduced(
     severity = draft.severity if draft.grade is None else draft.grade(graded)
     if severity is None or rest <= 0:
         return None, by
-    # A rule may have made a note of what the grade calls a warning, and the rest is no more.
-    severity = max(severity, draft.severity, key=SEVERITIES.index)
-    scale = rest / draft.ms
-    return (
-        replace(
-            draft.scaled_places(scale),
-            ms=rest,
-            severity=severity,
-            claims={name: ms * scale for name, ms in draft.claims.items()},
-        ),
-        by,
-    )
+    return replace(draft.scaled(rest / draft.ms), severity=_milder(severity, draft.severity)), by
 
 
 def _beside_gpu(facts: Facts, draft: Draft, fired: list[tuple[Rule, Draft]]) -> Draft:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from fastprof.findings.cpu_waits import CpuWaits, cpu_waits
 from fastprof.findings.element_loops import ElementLoop, element_loop
 from fastprof.findings.forward_callers import ForwardCaller, forward_caller
 from fastprof.findings.function_groups import (
@@ -574,6 +575,21 @@ class Facts:
         used = max(average, (ns - (duration - trains)) / trains)
         return used if self.cpus is None else max(average, min(used, self.cpus))
 
+    @Lazy
+    def others_cpus(self) -> float:
+        """CPUs of :attr:`own_cpus` in use by other programs; 0 if unknown."""
+        ns, duration = self.report.meta.get("others_cpu_ns"), self.report.snapshot.duration_ns
+        if not isinstance(ns, int) or duration <= 0 or self.own_cpus is None:
+            return 0.0
+        if self.ranks_on_cpus > 1:
+            return 0.0  # most of it is the other ranks, which have their part
+        return max(0.0, min(self.own_cpus, ns / duration))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other programs have CPUs that further workers would need."""
+        return self.cpu_waits.matter or self.others_cpus > _IDLE
+
     # ---- GPU ----
 
     @property
@@ -647,10 +663,13 @@ class Facts:
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
-    @property
-    def waiting(self) -> float:
-        """The part of a step in which the training thread was ready, and had no CPU."""
-        return self.share(self.split.get("cpu_wait", 0.0))
+    @Lazy
+    def cpu_waits(self) -> CpuWaits:
+        """The training thread's wait for a CPU: it was ready, and had none."""
+        rows = {row.name: row.mean_ms for row in self.report.steps.rows}
+        waits = self.split_by_section("cpu_wait")
+        wait_ms = self.split.get("cpu_wait", 0.0)
+        return cpu_waits(rows, wait_ms, waits, self.report.steps.series, self.steps)
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
@@ -681,12 +700,11 @@ class Facts:
 #: Phases of the run in which a network runs.
 _TRAINS = frozenset({"steps", "warmup", "unprofiled", "validation"})
 
+#: Other programs that use less of a CPU leave it to this one.
+_IDLE = 0.25
+
 #: Involuntary context switches per second; an idle machine has a few.
 BUSY_SWITCHES = 20.0
-
-#: If the training thread waits for a CPU for this part of a step, a computing worker has none, and
-#: the time of a part of the step may be such waiting.
-CPUS_TAKEN = 0.3
 
 
 def where(key: Key) -> str:

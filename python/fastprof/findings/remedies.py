@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastprof.findings.fixes import fixes
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
+from fastprof.findings.measurements import Facts, where
 from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import ascii_name
@@ -35,8 +35,9 @@ _SEND_MS, _SEND_BESIDE_MS = 0.5, 1.5
 #: In a computing worker, loading takes this many times as long as in the loop (measured on two
 #: CPUs: 1.13 to 1.19), plus this time between two batches (1.5 to 2.4).
 _IN_WORKER, _HAND_OVER_MS = 1.2, 2.0
-#: If the training thread waits for a CPU for more of a step, no CPU is idle.
-_CROWDED = 0.1
+
+#: A CPU in use for less than this has room for a worker.
+_ALMOST_IDLE = 0.25
 
 #: With less of a step left, fastprof's cost is nearly all of it, and the rest is not known.
 _LEAST_REST = 0.05
@@ -73,13 +74,9 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     needed = max(told, default=0) or (
         math.ceil(ms * loads / (step_ms * rest)) if step_ms * rest > 0 else 1
     )
-    most = None if facts.own_cpus is None else most_workers(facts.own_cpus, waits=waits)
-    if have and most is not None and facts.own_cpus is not None:
-        # Whether the workers compute is unknown, but the CPUs that they leave free are known.
-        most = min(int(facts.own_cpus), max(most, have + _idle_cpus(facts)))
-    elif most is not None and not waits and facts.waiting > CPUS_TAKEN:
-        most = 0  # other programs use the CPUs
-    advised = needed if most is None else min(needed, most)
+    advised = needed if (most := _most_workers(facts, have, waits=waits)) is None else (
+        min(needed, most)
+    )  # fmt: skip
     if not facts.steps:  # the rest of the run is not the loop
         needed, advised = 0, 0
     has_loader = _has_loader(facts)
@@ -105,13 +102,25 @@ def _has_loader(facts: Facts) -> bool:
     )
 
 
-def _idle_cpus(facts: Facts) -> int:
-    """Return the number of idle CPUs; 0 if the training thread waits for one."""
-    if facts.own_cpus is None or facts.cpus_used is None:
-        return 0
-    if facts.waiting > _CROWDED:
-        return 0
-    return max(0, int(facts.own_cpus - facts.cpus_used + 0.25))
+def _most_workers(facts: Facts, have: int, *, waits: bool) -> int | None:
+    """Return the largest number of workers that find a CPU; None: unknown."""
+    own = facts.own_cpus
+    if own is None:
+        return None
+    if facts.cpu_waits.matter and (have or not waits):
+        return have  # the training thread itself waits for a CPU
+    # Loading that waits needs none.
+    most = most_workers(own if waits else _whole_cpus(own - facts.others_cpus), waits=waits)
+    if not have:
+        return most
+    # Whether the workers compute is unknown, but the CPUs that they leave free are known.
+    used = facts.cpus_used
+    idle = 0 if used is None else _whole_cpus(own - used - facts.others_cpus)
+    return min(int(own), max(most, have + idle))
+
+
+def _whole_cpus(cpus: float) -> int:
+    return max(0, int(cpus + _ALMOST_IDLE))
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:
@@ -133,7 +142,8 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         ms *= loads
     if not waits and facts.own_cpus and facts.cpus_used is not None:
         # Work that moves to another process still needs a CPU.
-        saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.own_cpus)))
+        used = facts.cpus_used + facts.others_cpus
+        saved = min(saved, facts.span_ms * (1 - min(1.0, used / facts.own_cpus)))
     return max(0.0, min(ms, saved))
 
 

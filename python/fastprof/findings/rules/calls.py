@@ -70,7 +70,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     what = "kernels" if kernels and kernels > calls else "calls on tensors"
     each = "" if "foreach" in facts.optimizer.modes else ", one parameter at a time"
     title = f"The optimizer makes {small:.0f} {what} per step{each}: {{share}} of the step"
-    long = ms > small * _LONG_MS and facts.gpu is None
+    long = ms * facts.cpu_waits.part(OPTIMIZER) > small * _LONG_MS and facts.gpu is None
     if long and passes:  # the number of calls is not what costs
         title = "The optimizer passes over large tensors several times: {share} of the step"
     made = share_draft(
@@ -155,7 +155,7 @@ def tensor_loop(facts: Facts) -> Draft | None:
     if loop is None:
         return _cell_loop(facts) or _filling(facts)
     # Long calls compute something: their number is not what costs.
-    if loop.calls_time > loop.calls * _CALL_MS:
+    if facts.cpu_waits.part(FORWARD) * loop.calls_time > loop.calls * _CALL_MS:
         return None
     at, name = where(loop.key), ascii_name(shown_name(loop.operation), 60)
     each = loop.operations / loop.entries if loop.entries else 0.0
@@ -263,7 +263,10 @@ _BESIDE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Forward:
-    """Forward per span: its time, its calls on tensors as (own ms, calls), and Python's time."""
+    """Forward per span: its time, its calls on tensors as (own ms, calls), and Python's time.
+
+    All without the wait for a CPU, which does not show what a call costs.
+    """
 
     total: float
     called: Sequence[tuple[float, float]]
@@ -313,7 +316,9 @@ def _forward(facts: Facts) -> _Forward:
         calls, own = calls * part, own * part
     # A function that is called more often computes something itself, unless it is the library's.
     beside = sum(ms for key, ms, n in rows if n > calls and _computes(key))
-    return _Forward(total, called, sum(ms for _, ms, _ in rows) - logged - own - beside)
+    around = sum(ms for _, ms, _ in rows) - logged - own - beside
+    on_cpu = facts.cpu_waits.part(FORWARD)
+    return _Forward(on_cpu * total, [(on_cpu * ms, n) for ms, n in called], on_cpu * around)
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
@@ -325,12 +330,15 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     elements does not count, and if most calls are made where nothing is trained, only these do.
     """
     need_observed(facts)
-    forward = _forward(facts)
+    forward, on_cpu = _forward(facts), facts.cpu_waits.part(FORWARD)
     loop = facts.element_loop[0] if tensor_loop(facts) is not None else None
     if loop is not None:  # a larger batch has more elements
-        forward = forward.without(ms=loop.time, own=loop.calls_time, calls=loop.calls)
+        forward = forward.without(
+            ms=on_cpu * loop.time, own=on_cpu * loop.calls_time, calls=loop.calls
+        )
     most = facts.forward_caller
-    backward, updates = facts.phase("backward") or 0.0, facts.optimizer_ms or 0.0
+    backward = facts.cpu_waits.part(BACKWARD) * (facts.phase("backward") or 0.0)
+    updates = facts.cpu_waits.part(OPTIMIZER) * (facts.optimizer_ms or 0.0)
     passes, place, told = "forward and backward", "", ""
     if most is not None and loop is None:
         if not most.gradless:
@@ -368,7 +376,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     more = f", and {span_text(updates, facts)} of the optimizer" if updates else ""
     size = f"Batches hold {plural(min(sizes), 'sample')}. " if sizes else ""
     return share_draft(
-        facts, _ANY, ms + updates,
+        facts, _ANY, (ms + updates) / facts.cpu_waits.part(FORWARD | BACKWARD | OPTIMIZER),
         rule="small-batch",
         title=(
             "Batches are too small: {share} of the step is the cost of calls" if small else
@@ -408,16 +416,17 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
     beside = calls.calls - inside
     if beside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
         return 0.0, 0.0, 0.0
-    scale = shrink(facts, operators) / operators.steps
-    cost = sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
+    scale, on_cpu = shrink(facts, operators) / operators.steps, facts.cpu_waits.part(FORWARD)
+    cost = sum(min(on_cpu * r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
     # Operations of the optimizer, which count separately, call others as well.
     cost -= 2 * _OPERATION_MS * calls.calls_within.get("optimizer", 0.0)
     if beside >= 1:
         # Operators on tensors (a - b) are no calls: all other time of the step may be theirs.
         phases = facts.use("forward").ms + (facts.phase("backward") or 0.0)
-        cost -= max(0.0, facts.span_ms - phases - (facts.optimizer_ms or 0.0))
+        left = facts.span_ms - phases - (facts.optimizer_ms or 0.0)
+        cost -= max(0.0, on_cpu * left)
     count = sum(r.calls for r in ran) / operators.steps
-    return count, sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
+    return count, on_cpu * sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
 
 
 #: Any share above 15 %; the limit of the share of forward decides.

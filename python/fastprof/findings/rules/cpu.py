@@ -105,9 +105,11 @@ def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _wants_workers(facts: Facts) -> bool:
-    """Return whether the loop waits for its batches: fewer workers make it wait longer."""
-    shares = [row.workers.blocked_share or 0.0 for row in train_loaders(facts) if row.workers]
-    return max(shares, default=0.0) > BLOCKED_SHARE
+    """Return whether the loop waits for its batches, or would with fewer workers."""
+    rows = [row.workers for row in train_loaders(facts) if row.workers]
+    return any(
+        (w.blocked_share or 0.0) > BLOCKED_SHARE or (w.needed or 0) >= w.workers for w in rows
+    )
 
 
 def _torch_threads(facts: Facts) -> int | None:

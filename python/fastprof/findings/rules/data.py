@@ -5,6 +5,7 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Uncertain,
     called_from,
     callers,
     capped,
@@ -18,7 +19,7 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
+from fastprof.findings.measurements import Facts, where
 from fastprof.findings.remedies import (
     Loading,
     Receiving,
@@ -77,7 +78,8 @@ def data_loading(facts: Facts) -> Draft | None:
     if rows and all(w.workers for _, w in rows):
         waited = sum(w.blocked_ms for _, w in rows) / max(1, facts.report.steps.count)
         ms = min(ms, waited) if facts.steps else ms
-    elif facts.steps and _short(measured, rows):
+    # Sending such a batch from a worker takes as long.
+    elif facts.steps and facts.cpu_waits.part(DATA) * _batch_ms(measured, rows) < SHORT_BATCH_MS:
         return None
     limit = LIMITS["data-share"]
     severity = capped(limit.grade(facts.share(ms)), facts)
@@ -172,10 +174,9 @@ def _most(severity: str | None) -> str | None:
     return severity if severity == "critical" else None
 
 
-def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
-    """Return whether making a batch takes less time than sending one from a worker."""
-    loads = [w.load_ms for _, w in rows if w.load_ms is not None]
-    return max(loads, default=ms) < SHORT_BATCH_MS
+def _batch_ms(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> float:
+    """Return the time of making a batch: ``ms``, if no loader tells it."""
+    return max((w.load_ms for _, w in rows if w.load_ms is not None), default=ms)
 
 
 def _waits(facts: Facts) -> bool:
@@ -229,7 +230,7 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
                 f"machine is {cpus}."
             )
         return f"{text}, but the program already uses {number(used)} of the {cpus}."
-    if facts.waiting > CPUS_TAKEN:
+    if facts.crowded:
         return f"{text}, but other programs have the CPUs of this machine."
     if little:
         return little
@@ -440,6 +441,9 @@ def batch_receiving(facts: Facts) -> Draft | None:
         raise Abstain("no loader with workers was watched")
     if not rows or not facts.steps:
         return None
+    if facts.cpu_waits.matter:
+        # A worker must answer, and how long it waits for a CPU is not known.
+        raise Uncertain("a worker may have had no CPU to send its batch")
     found = receiving(facts, rows)
     limit = LIMITS["data-share"]
     fix = receiving_fix(facts, found)

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
+from fastprof.findings.cpu_waits import NEAR
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Uncertain,
     capped,
     need_steps,
     percent,
     sentences,
     share_draft,
     span_text,
+    waits_text,
 )
 from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import BACKWARD, FORWARD, OPTIMIZER
@@ -335,6 +338,11 @@ def backward_share(facts: Facts) -> Draft | None:
     # If a GPU does the work, both may be the microseconds of launching it.
     if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
         return _unusual(facts, "backward")
+    if facts.cpu_waits.matter:
+        behind = facts.cpu_waits.without(backward, {}, BACKWARD)
+        ahead = facts.cpu_waits.without(forward, {}, FORWARD)
+        if limit.grade(behind.low / ahead.high / NEAR) is None:
+            raise Uncertain(waits_text(facts, behind))
 
     def grade(rest: float) -> str | None:
         return limit.grade((rest + forward) / forward)

@@ -1,7 +1,7 @@
-"""Measures the CPU time of a run, all threads and worker processes together.
+"""Measures the CPU time of a run, all threads and worker processes together, and that of others.
 
 If a training thread is ready to run and has no CPU, this shows whether the program itself uses the
-CPUs, with its threads and worker processes.
+CPUs, with its threads and worker processes, and whether a further worker has one.
 """
 
 import os
@@ -15,26 +15,54 @@ from fastprof.guards import own_errors
 
 @dataclass(slots=True)
 class CpuUse:
-    """CPU time between two moments."""
+    """CPU time of the program, and of all programs on its CPUs, between two moments."""
 
-    _before: int | None = None
-    _after: int | None = None
+    _before: tuple[int | None, int | None] | None = None
+    _after: tuple[int | None, int | None] | None = None
 
     def begin(self) -> None:
         """Start measuring."""
-        self._before = used_ns()
+        self._before = (used_ns(), machine_ns())
 
     def end(self) -> None:
         """Stop measuring."""
-        self._after = used_ns()
+        self._after = (used_ns(), machine_ns())
 
     def to_meta(self) -> dict[str, int]:
-        """Return the fact ``process_cpu_ns``, so far or of the whole run; empty if unknown."""
-        after = used_ns() if self._after is None else self._after
-        if self._before is None or after is None:
+        """Return the facts, so far or of the whole run; without those that are unknown.
+
+        ``process_cpu_ns`` is the time of the program with its workers, ``others_cpu_ns`` that of
+        other programs on the CPUs that the program may use.
+        """
+        if self._before is None:
+            return {}
+        own, whole = self._before
+        own_now, whole_now = self._after or (used_ns(), machine_ns())
+        if own is None or own_now is None:
             return {}
         # A worker killed by another process takes the record of its CPU time with it.
-        return {"process_cpu_ns": max(0, after - self._before)}
+        facts = {"process_cpu_ns": max(0, own_now - own)}
+        if whole is not None and whole_now is not None:
+            facts["others_cpu_ns"] = max(0, whole_now - whole - facts["process_cpu_ns"])
+        return facts
+
+
+def machine_ns(stat: str = "/proc/stat") -> int | None:
+    """Return the time in which the CPUs that this process may use were not idle.
+
+    That is the sum of all kinds of time but idle, waiting for the disk, and guests, whose time
+    ``user`` contains (proc(5)); None on other systems, or if it does not list the CPUs.
+    """
+    try:
+        allowed = {f"cpu{number}".encode() for number in os.sched_getaffinity(0)}
+        with open(stat, "rb") as file:
+            rows = [row.split() for row in file.read().splitlines() if row.startswith(b"cpu")]
+        rows = [row for row in rows if row[0] in allowed]
+        ticks = [sum(map(int, row[1:4])) + sum(map(int, row[6:9])) for row in rows]
+        second = os.sysconf("SC_CLK_TCK")
+    except Exception:  # no such file or call, other contents
+        return None
+    return sum(ticks) * (1_000_000_000 // second) if len(ticks) == len(allowed) else None
 
 
 def used_ns() -> int | None:

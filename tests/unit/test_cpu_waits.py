@@ -1,0 +1,74 @@
+"""Parts of a step without its wait for a CPU, against waits that are spread by chance."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fastprof.findings.cpu_waits import cpu_waits
+from fastprof.report.steps import StepSeriesView
+from helpers import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+STEPS = 100
+
+
+def series(wait_ms: float, switches: int) -> StepSeriesView:
+    """Return a series of ten equal steps."""
+    return StepSeriesView(
+        wall_ms=(100.0,) * 10, cpu_wait_ms=(wait_ms,) * 10, switches=(switches,) * 10
+    )
+
+
+def test_the_interval_holds_the_part_of_computing_in_nine_of_ten_runs() -> None:
+    """Waits of random length hit a function by chance; truth: it takes 20 % of the CPU time."""
+    draw, held, above = random.Random(6), 0, 0
+    for _ in range(400):
+        waits = [draw.uniform(2.0, 6.0) for _ in range(300)]
+        hit = sum(ms for ms in waits if draw.random() < 0.2)
+        whole = sum(waits) / STEPS
+        # 4 ms of 20 ms on the CPU, and its part of the waits.
+        rows = {"(unaccounted)": 20.0 + whole}
+        found = cpu_waits(rows, whole, {}, series(whole, 3), STEPS)
+        part = found.without(4.0 + hit / STEPS, {})
+        held += part.low <= 0.2 <= part.high
+        above += part.middle > 0.2
+    assert held >= 350
+    assert 160 < above < 240
+
+
+def test_the_wait_of_a_section_is_known() -> None:
+    """A thread that slept runs at first, so the same section may have all waits of each step."""
+    rows = {"data": 40.0, "forward": 20.0, "backward": 40.0}
+    waits = {"data": 30.0, "backward": 20.0}
+    found = cpu_waits(rows, 50.0, waits, series(50.0, 5), STEPS)
+    for name, ms in (("data", 10.0), ("forward", 20.0), ("backward", 20.0)):
+        part = found.without(rows[name], {name: rows[name]})
+        assert part == found.without(rows[name], {}, frozenset({name}))
+        assert part.low == part.middle == part.high == pytest.approx(ms / 50.0)
+    # Chance concerns a function in it.
+    half = found.without(20.0, {"data": 20.0})
+    assert half.low < 0.1 < half.high
+    assert half.middle == pytest.approx(0.1)
+
+
+_MS = st.floats(0.0, 200.0)
+_BY_SECTION = st.dictionaries(st.sampled_from(["data", "forward", "(unaccounted)"]), _MS)
+
+
+@settings(max_examples=examples(200))
+@given(_BY_SECTION, _MS, _BY_SECTION, _BY_SECTION, st.integers(0, 50))
+def test_any_recording_has_a_part(
+    rows: dict[str, float],
+    wait: float,
+    waits: dict[str, float],
+    places: dict[str, float],
+    switches: int,
+) -> None:
+    found = cpu_waits(rows, wait, waits, series(wait, switches), STEPS)
+    for names in (frozenset(), frozenset({"data"}), frozenset({"nothing"})):
+        assert 0.0 < found.part(names) <= 1.0
+        if found.matter:
+            part = found.without(sum(places.values()), places, names)
+            assert 0.0 <= part.low <= part.middle <= part.high
