@@ -272,3 +272,31 @@ def test_a_hook_for_exceptions_gets_the_programs_frames(
     assert of_program(plain.stdout) == ["| ['<module>', 'load']", "| True", "| True"]
     assert of_program(ours.stdout) == of_program(plain.stdout)
     assert ours.returncode == plain.returncode == 1
+
+
+@pytest.mark.parametrize("way", ["command", "FASTPROF=1"])
+def test_a_stream_of_the_program_needs_only_write(
+    tmp_path: Path, command: Sequence[str], way: str
+) -> None:
+    write(
+        tmp_path / "tee.py",
+        f"""
+        import sys
+        {"import fastprof" if way == "FASTPROF=1" else ""}
+        class Tee:
+            def __init__(self, name): self.name = name
+            def write(self, text):
+                with open(self.name, "a") as file: file.write(text)
+        sys.stdout, sys.stderr = Tee("stdout"), Tee("stderr")
+        sum(i * i for i in range(300000))
+        """,
+    )
+    if way == "command":
+        python(*command[:-2], "tee.py", cwd=tmp_path).check(returncode=120)
+        shown = (tmp_path / "stdout").read_text()
+        assert "could not" not in (tmp_path / "stderr").read_text()
+    else:
+        # Python's own status: it cannot flush them at the end.
+        python("tee.py", cwd=tmp_path, env={"FASTPROF": "1"}).check(returncode=120)
+        shown = (tmp_path / "stderr").read_text()
+    assert "recorded" in shown or "function calls" in shown

@@ -164,7 +164,7 @@ def complain(message: str) -> None:
     line = " ".join(message.split())
     try:
         sys.stderr.write(f"{on_lines(f'fastprof: {line}', sys.stderr)}\n")
-        sys.stderr.flush()
+        sys.stderr.flush()  # the last: the program's own object may have none
     except Exception:
         pass
 

@@ -9,7 +9,8 @@ _NARROWEST = 40
 
 def on_lines(line: str, stream: TextIO | None) -> str:
     """Return a message as ``stream`` shows it: wrapped at words in a terminal, else one line."""
-    if stream is None or not stream.isatty():
+    # The program's own object need not have more than write().
+    if stream is None or not hasattr(stream, "isatty") or not stream.isatty():
         return line
     # Imported here, so that they are no part of a process that only profiles a program: what
     # the program itself imports has rows.

@@ -1,6 +1,7 @@
 """Output files of a command: checked before the program runs, never lost after it."""
 
 import argparse
+import io
 import os
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from typing import TextIO
 from fastprof.cli.exit_hooks import complain
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.render.formats import format_of
+
+#: What fastprof uses of a stream.
+_STREAM = ("write", "writelines", "flush", "isatty", "closed")
 
 _LOST = "cannot write to standard output: {}"
 
@@ -72,6 +76,12 @@ def standard_output() -> Iterator[TextIO]:
             earlier output can be written, the stream stays.
     """
     stream = sys.stdout
+    if not all(hasattr(stream, name) for name in _STREAM):
+        # The program's own object: it need not have more than write().
+        text = io.StringIO()
+        yield text
+        stream.write(text.getvalue())
+        return
     if stream.closed:
         raise OSError(_LOST.format("the program has closed it"))
     stream.flush()
@@ -118,7 +128,7 @@ def output_told_of() -> Iterator[None]:
         try:
             yield
         except SystemExit:
-            if sys.stdout is not None:
+            if hasattr(sys.stdout, "flush"):
                 sys.stdout.flush()
             raise
     except BrokenPipeError:

@@ -1,5 +1,6 @@
 """The run that ``FASTPROF=1`` starts when fastprof is imported."""
 
+import io
 import sys
 
 from fastprof import own_imports
@@ -23,9 +24,15 @@ def start() -> Profiler | None:
 
     def print_at_exit() -> None:
         summary = final_report(timings(profiler.snapshot()), profiler.steps)
-        profiler.report().show(sys.stderr)
-        sys.stderr.write(f"\n{summary}")
-        sys.stderr.flush()
+        text = sys.stderr
+        if not hasattr(text, "isatty"):  # the program's own object need not have more than write()
+            text = io.StringIO()
+        profiler.report().show(text)
+        text.write(f"\n{summary}")
+        if isinstance(text, io.StringIO) and text is not sys.stderr:
+            sys.stderr.write(text.getvalue())
+        elif hasattr(text, "flush"):
+            text.flush()
 
     run.print_at_exit = print_at_exit
     if run.identity.world_size > 1 and run.identity.rank == 0:
