@@ -102,7 +102,8 @@ def test_pinned_memory_is_for_a_gpu() -> None:
 
 def test_the_function_that_loads_is_named_with_its_ms() -> None:
     said = text(found(computing())["data-loading"])
-    assert "Lines.__getitem__ (data.py:12) takes 50.0 ms per step: torch.tensor 40" in said
+    assert "Lines.__getitem__ (data.py:12) takes 50.0 ms per step: torch.tensor 40.0" in said
+    assert "torch.tensor 40.0 (64 calls), its own code 10.0." in said
     assert "Make Lines.__getitem__ (data.py:12) cheaper" in said
 
 
@@ -819,7 +820,9 @@ def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
     assert rule.title == (
         "60.0 % of the step is in no phase, most of it in train (train.py:20), between the phases"
     )
-    assert "60.0 ms per step: Categorical.log_prob 30.0, Categorical.sample 20.0" in text(rule)
+    assert (
+        "60.0 ms per step: Categorical.log_prob 30.0 (30 calls), Categorical.sample 20.0 (30 calls)"
+    ) in text(rule)
     (fix,) = rule.fix
     assert fix == (
         "Look at what the loop calls there: Categorical.log_prob, Categorical.sample. Call it less "

@@ -37,12 +37,14 @@ class Hot:
     part of the function's time.  A library's private function, such as a decorator's wrapper, is
     replaced by what it calls.  ``calls`` are the named functions that it calls, largest first,
     with all that they call: each with its part of the examined time, none of it in ``share``.
+    ``rates`` are the calls of each of ``parts`` per ms of the function's time; 0 for its own code.
     """
 
     key: Key
     share: float
     parts: tuple[tuple[Key | None, float], ...]
     calls: tuple[tuple[Key, float], ...] = ()
+    rates: tuple[float, ...] = ()
 
     @property
     def part(self) -> str:
@@ -95,6 +97,7 @@ def _hottest(
     # Time outside of known functions belongs to nobody.
     total = float(self_ns[0]) if chosen and chosen[0] else 0.0
     spent: dict[int, dict[int, float]] = {}
+    entered: dict[tuple[int, int], int] = {}
     #: Per node: the function that gets its time, and that function's callee on the way.
     of, part = [-1] * len(nodes), [-1] * len(nodes)
     wraps = [key.kind == "python" and is_library(key) and is_private(key) for key in keys]
@@ -112,6 +115,8 @@ def _hottest(
         if of[i] >= 0:
             parts = spent.setdefault(of[i], {})
             parts[part[i]] = parts.get(part[i], 0.0) + self_ns[i]
+            if key == part[i] and part[parent] != key:
+                entered[of[i], key] = entered.get((of[i], key), 0) + nodes.calls[i]
     if not spent or total <= 0:
         return None
     key, parts = max(spent.items(), key=lambda item: sum(item[1].values()))
@@ -121,11 +126,13 @@ def _hottest(
     ranked = sorted(parts.items(), key=lambda item: -item[1])
     below = _called(nodes, self_ns, chosen, named, key)
     called = sorted(below.items(), key=lambda item: -item[1])
+    ranked = [(k, ns) for k, ns in ranked if ns > 0]
     return Hot(
         keys[key],
         whole / total,
-        tuple((keys[k] if k >= 0 else None, ns / whole) for k, ns in ranked if ns > 0),
+        tuple((keys[k] if k >= 0 else None, ns / whole) for k, ns in ranked),
         tuple((keys[k], ns / total) for k, ns in called if ns > 0),
+        tuple(1e6 * entered.get((key, k), 0) / whole for k, _ in ranked),
     )
 
 

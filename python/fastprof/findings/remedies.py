@@ -239,6 +239,8 @@ def _workers(facts: Facts, count: int) -> str:
 # ---- taking batches from workers ----
 
 
+#: A callee's number of calls is stated from here on.
+_SEVERAL = 1.5
 #: A figure per batch this near to a whole number stands for it.
 _ALMOST = 0.03
 
@@ -325,13 +327,16 @@ def _line_of(facts: Facts, hot: Hot) -> SlowLine | None:
 
 
 def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
-    """Return the parts of a function's time: ``f (a.py:3) takes 11.7 ms: sleep 5.1``.
+    """Return the parts of a function's time: ``f (a.py:3) takes 11.7 ms: sleep 5.1 (3 calls)``.
+
+    The calls are in the time that ``ms`` and ``unit`` say.
 
     The slowest line follows, if the source shows which one it is.
     """
+    rates = hot.rates or (0.0,) * len(hot.parts)
     shown = [
-        f"{'its own code' if key is None else _short(key)} {number(share * ms)}"
-        for key, share in hot.parts[:_MOST_PARTS]
+        f"{'its own code' if key is None else _short(key)} {number(share * ms)}{_calls(rate * ms)}"
+        for (key, share), rate in zip(hot.parts[:_MOST_PARTS], rates, strict=False)
         if share >= _PART
     ]
     inside = f": {', '.join(shown)}" if shown and hot.parts[:1] != ((None, 1.0),) else ""
@@ -344,6 +349,11 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
         return f"{text} All of it is line {line.number}, {code}."
     taken = duration(line.share * ms)
     return f"{text} The calls in line {line.number}, {code}, take {taken} of it."
+
+
+def _calls(count: float) -> str:
+    """Return a number of calls in brackets; empty for about one."""
+    return f" ({counted(_whole(count))} calls)" if count >= _SEVERAL else ""
 
 
 def top_calls(hot: Hot) -> list[str]:

@@ -15,7 +15,7 @@ from fastprof.tables.layout import whole_sentences, wrapped
 MOST = 10
 #: Lines for the first reasons, the first fix and the other fixes; a longer first sentence is still
 #: shown whole.
-_WHY, _FIX, _OTHER_FIX = 3, 3, 1
+_WHY, _FIX, _OTHER_FIX = 4, 3, 1
 _WIDEST = 400
 #: A note about this share of a step is also on the screen.
 _LARGE = 0.25
