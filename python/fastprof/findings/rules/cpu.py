@@ -44,6 +44,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
     others, fix = ("Other ranks or programs", _RANKS) if facts.ranks > 1 else (
         "Other programs", _OTHERS
     )  # fmt: skip
+    threads = _threads_with_cpus(facts)
     draft = share_draft(
         facts, LIMITS["overhead-share"], ms,
         rule="cpu-contention",
@@ -53,12 +54,12 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _threads(facts),
             _who(facts, own, others),
         ),
-        fix=_fewer(facts, fix) if own else fix,
+        fix=_fewer(facts, (*threads, *fix)) if own else (*threads, *fix),
     )  # fmt: skip
     if draft is None:
         return None
     # The rest of the step is the work done between the waits.
-    if own or facts.share(ms) > _MOST:
+    if own or threads or facts.share(ms) > _MOST:
         return replace(draft, thins=facts.share(ms))
     return replace(draft, severity="note")
 
@@ -80,6 +81,24 @@ def _who(facts: Facts, own: bool, others: str) -> str:
             "programs use CPUs, too, or a container has used up its CPU limit."
         )
     return ""
+
+
+def _threads_with_cpus(facts: Facts) -> tuple[str, ...]:
+    """Return how many threads find a CPU beside other programs; empty if all do, or unknown.
+
+    An operation ends with its slowest thread: two threads on 1.5 CPUs took ten times as long as
+    one.
+    """
+    threads = _torch_threads(facts)
+    if not facts.cpu_waits.matter or threads is None or facts.cpus is None or facts.ranks > 1:
+        return ()
+    if threads <= 1:
+        return ()
+    count = max(1, min(threads - 1, int(facts.cpus - facts.others_cpus)))
+    return (
+        (f"torch.set_num_threads({count}), or OMP_NUM_THREADS={count}: other programs have CPUs, "
+        "and an operation ends with the slowest of its threads."),
+    )  # fmt: skip
 
 
 def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
