@@ -17,7 +17,10 @@ from pathlib import Path
 from layers_c import circles
 
 PACKAGE = "fastprof"
-BASE = ("snapshot", "errors", "guards", "names", "fileio", "lazy", "own_imports", "_version")
+BASE = (
+    *("snapshot", "clock", "errors", "guards", "names", "fileio", "lazy", "own_imports"),
+    "_version",
+)
 #: First part of a module's name -> first parts that it may import, besides itself. `capture` and
 #: `report` meet only through `snapshot`.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

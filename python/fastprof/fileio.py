@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     except own_errors(OSError) as error:  # the name given by the caller says more
         raise OSError(error.errno, error.strerror, path) from None
     try:
-        with open(fd, "wb") as stream:
+        with open_file(fd, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -110,7 +111,7 @@ def _open_stream(path: str) -> BinaryIO:
         if stat.S_ISBLK(mode):
             raise OSError(f"{path!r} is a block device; fastprof does not write to disks")
         os.set_blocking(fd, True)
-        return open(fd, "wb")
+        return open_file(fd, "wb")
     except BaseException:
         os.close(fd)
         raise
@@ -141,7 +142,7 @@ def read_bounded(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise LoadError(f"{_show(path)}: not a regular file")
-    with open(fd, "rb", buffering=0) as raw:
+    with open_file(fd, "rb", buffering=0) as raw:
         if status.st_size > max_bytes:
             raise LoadError(
                 f"{_show(path)}: {status.st_size} bytes, more than max_bytes={max_bytes}"

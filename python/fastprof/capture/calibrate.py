@@ -21,13 +21,13 @@ figure for everything.
 """
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.capture.clock_reads import is_disturbed, sample
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.snapshot import Calibration, EventCost
 
@@ -38,6 +38,10 @@ _SAME, _AGAIN = 0.05, 3
 
 #: Pause before each further round, in s: other programs run in it.
 _REST_S = 0.001
+
+#: Seconds after which no further round begins, and no repetition: where every round is slow
+#: (tracemalloc, a debugger), more of them would cost the program more than they tell.
+_MOST_S = 0.75
 
 #: Pauses before a disturbed measurement is repeated, in s.
 _PAUSES_S = (0.1, 0.2, 0.4)
@@ -56,6 +60,8 @@ _CALLS = 1000
 #: Number and length of the steps that measure the cost of a step's end.
 _STEPS = 50
 _STEP_NS = 60_000
+#: Most readings of the clock in such a step: a clock that stands still must end it, too.
+_STEP_READS = 5_000
 
 #: Time of the bytecode that an empty function runs between its two events, in ns; it
 #: counts for the callee.
@@ -130,15 +136,21 @@ def _measure_sections() -> tuple[float, float, float]:
 
 def _step_ns(recorder: Recorder) -> float:
     """Return the usual cost of the end of a step; short steps share readings of the CPU time."""
-    taken = []
-    for _ in range(_STEPS):
-        until = time.perf_counter_ns() + _STEP_NS
-        while (began := time.perf_counter_ns()) < until:
-            pass
+    taken: list[int] = []
+    ends_at = time.perf_counter_ns() + int(_MOST_S * 1e9)
+    while len(taken) < _STEPS:
+        began = time.perf_counter_ns()
+        if began > ends_at and taken:
+            break
+        until = began + _STEP_NS
+        for _ in range(_STEP_READS):
+            began = time.perf_counter_ns()
+            if began >= until:
+                break
         recorder.step()
         taken.append(time.perf_counter_ns() - began)
     nothing = min(-time.perf_counter_ns() + time.perf_counter_ns() for _ in range(_STEPS))
-    return float(max(0, sorted(taken)[_STEPS // 2] - nothing))
+    return float(max(0, sorted(taken)[len(taken) // 2] - nothing))
 
 
 def calibration(backend: str) -> Calibration | None:
@@ -162,9 +174,10 @@ def calibration(backend: str) -> Calibration | None:
 
 def _measured_again(known: _Measured | None, backend: str) -> _Measured:
     """Measure; again if a neighbour has disturbed the processor in all measurements so far."""
+    began = time.monotonic()
     found = _merged(known, _measure(backend))
     for pause_s in _PAUSES_S:
-        if not is_disturbed(found.read_ns):
+        if not is_disturbed(found.read_ns) or time.monotonic() - began > _MOST_S + pause_s:
             break
         time.sleep(pause_s)
         try:
@@ -254,7 +267,10 @@ def _measure(backend: str) -> _Measured:
     hooked_rounds: list[dict[str, float]] = []
     inside_rounds: list[dict[str, float]] = []
     reads = []
+    ends_at = time.monotonic() + _MOST_S
     while len(plain_rounds) < _MOST_ROUNDS:
+        if plain_rounds and time.monotonic() > ends_at:
+            break
         if len(plain_rounds) >= _ROUNDS:
             if _steady(plain_rounds) and _steady(hooked_rounds):
                 break

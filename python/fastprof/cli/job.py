@@ -2,11 +2,11 @@
 
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fastprof.cli.exit_hooks import complain
+from fastprof.clock import time
 from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines, brief_lines_live
 from fastprof.report.figures import duration, plural, with_percent

@@ -1,10 +1,10 @@
 """Writes a line now and then during a long run: steps, their rate, and the slowest phase."""
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from fastprof.clock import time
 from fastprof.report.figures import duration, number
 from fastprof.session.output.metrics import Metric
 

@@ -1,12 +1,12 @@
 """``fastprof quickcheck``: times the four phases of a small network's step."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
+from fastprof.clock import time
 from fastprof.findings.thresholds import EXPECTED
 from fastprof.report.figures import number, plural, with_percent
 

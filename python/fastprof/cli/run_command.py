@@ -6,7 +6,6 @@ Exit statuses: the program's own, whatever happens to the profile; 2 if the prog
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import last_lines, print_summary
 from fastprof.cli.target import Target, execute, parse_target, prepare_or_run
+from fastprof.clock import time
 from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop

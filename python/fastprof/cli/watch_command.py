@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
+from fastprof.clock import time
 from fastprof.render.watch import watch_lines
 from fastprof.session.ranks.find import DIRECTORY
 from fastprof.session.ranks.running import running_jobs

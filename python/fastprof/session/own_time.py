@@ -1,10 +1,11 @@
 """Measures the time of fastprof's Python code in the program's loop."""
 
-import time
+from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fastprof.clock import time
 from fastprof.guards import own_errors
 
 clock = time.perf_counter_ns
@@ -81,7 +82,7 @@ class OwnTime:
 def _waited_ns() -> int:
     """Return how long this thread was ready to run and had no CPU; 0: unknown."""
     try:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+        with open_file("/proc/thread-self/schedstat", "rb", buffering=0) as file:
             return int(file.read(64).split()[1])
     except own_errors(OSError, ValueError, IndexError):
         return 0

@@ -1,9 +1,9 @@
 """Tracks the phase of the run, as loaders, integrations and the program report it."""
 
 import threading
-import time
 
 from fastprof.capture.options import Recorder
+from fastprof.clock import time
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 #: One of these follows another; the others interrupt the current phase.

@@ -1,10 +1,10 @@
 """Runs a few steps without the function hook, to measure its cost in this program."""
 
 import sys
-import time
 from collections.abc import Callable
 
 from fastprof.capture.options import Recorder
+from fastprof.clock import time
 
 #: Steps per block without the hook, if steps are long; the first one is not used.
 BLOCK = 3

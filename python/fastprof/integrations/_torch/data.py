@@ -6,12 +6,12 @@ that are already timed that way.
 """
 
 import contextlib
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from fastprof.capture.sections import profile_section
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current

@@ -8,10 +8,10 @@ return of a module if, the last time that this module returned, backward was the
 
 from collections.abc import Callable
 from threading import get_ident
-from time import thread_time_ns
 from typing import Any
 
 from fastprof.capture.sections import profile_section
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.integrations._torch.leaders import Leaders
 from fastprof.integrations._torch.models import Models, has_loss
@@ -259,7 +259,7 @@ class Phases:
                 self._look_for_untrained()
         else:
             # In the section, they would be functions of the program.
-            self._backward_at = clock(), thread_time_ns()
+            self._backward_at = clock(), time.thread_time_ns()
         self._backward_opened = BACKWARD.enter_phase()
 
     def _settle_training(self) -> None:
@@ -292,7 +292,7 @@ class Phases:
         if not self._backwards and self._backward_at is not None:
             began, cpu_began = self._backward_at
             self._backward_at = None
-            self.run.backward_cpu_ns += thread_time_ns() - cpu_began
+            self.run.backward_cpu_ns += time.thread_time_ns() - cpu_began
             self.run.backward_ns += clock() - began
         if not self._backwards and self._backward_opened:
             self._backward_opened = False

@@ -6,10 +6,11 @@ CPUs, with its threads and worker processes, and whether a further worker has on
 
 import os
 import sys
-import time
+from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastprof.clock import time
 from fastprof.guards import own_errors
 
 
@@ -88,7 +89,7 @@ def _workers() -> Iterable[int]:
 def _process_ns(pid: int) -> int:
     """Return the CPU time of a process and its ended children (proc(5), fields 14 to 17)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open_file(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except own_errors(OSError):  # ended, or another system
         return 0

@@ -11,10 +11,11 @@ import os
 import platform
 import re
 import sys
-import time
+from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Mapping
 from functools import cache
 
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.names import short_hash
 from fastprof.session.environment.command_line import (
@@ -96,9 +97,9 @@ def machine(proc: str = "/proc") -> dict[str, str]:
     """
     facts = {}
     try:
-        with open(f"{proc}/sys/kernel/random/boot_id") as file:
+        with open_file(f"{proc}/sys/kernel/random/boot_id") as file:
             host = file.read()
-        with open(f"{proc}/cpuinfo") as file:
+        with open_file(f"{proc}/cpuinfo") as file:
             known = re.search(r"^model name\s*: *(.+)", file.read(4096), re.MULTILINE)
         if known is not None:
             facts["cpu"] = known[1][:100]
@@ -120,13 +121,13 @@ def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
     (Documentation/admin-guide/cgroup-v2 and scheduler/sched-bwc of Linux).
     """
     try:
-        with open(f"{root}/cpu.max") as file:
+        with open_file(f"{root}/cpu.max") as file:
             quota, period = file.read().split()
     except FileNotFoundError:
         try:
-            with open(f"{root}/cpu/cpu.cfs_quota_us") as file:
+            with open_file(f"{root}/cpu/cpu.cfs_quota_us") as file:
                 quota = file.read()
-            with open(f"{root}/cpu/cpu.cfs_period_us") as file:
+            with open_file(f"{root}/cpu/cpu.cfs_period_us") as file:
                 period = file.read()
         except own_errors(OSError):
             return None

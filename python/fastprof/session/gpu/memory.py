@@ -6,13 +6,13 @@ initialised CUDA.  This is a call into the allocator, not into the GPU: it waits
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from fastprof.capture import Section
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda

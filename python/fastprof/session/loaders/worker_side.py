@@ -9,11 +9,11 @@ import contextlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 
 #: Limits of a worker's tree and file.

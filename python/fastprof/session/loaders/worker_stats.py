@@ -20,12 +20,12 @@ import os
 import select
 import signal
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, Protocol
 
+from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles

@@ -8,8 +8,9 @@ but operators, of 1 us each.
 """
 
 import sys
-import time
 from collections.abc import Callable
+
+from fastprof.clock import time
 
 #: Events recorded per node that autograd makes, in steps of small and of large operators.
 _EVENTS_PER_NODE = (9, 20)

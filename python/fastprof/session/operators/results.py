@@ -1,10 +1,10 @@
 """What operator windows have recorded: sums of all windows, and the files of each."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.operators.events import WindowEvents

@@ -1,10 +1,10 @@
 """The files of a run: paths checked at the start, written at the end and in between."""
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.render.formats import format_of
 from fastprof.report import Report

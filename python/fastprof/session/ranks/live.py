@@ -9,13 +9,13 @@ from __future__ import annotations
 import _thread
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (

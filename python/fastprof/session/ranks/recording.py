@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.convert import key_from
+from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD

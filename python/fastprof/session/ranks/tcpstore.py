@@ -13,10 +13,10 @@ that answers after the connection was closed then writes to it once, which raise
 import os
 import socket
 import struct
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from fastprof.clock import time
 from fastprof.errors import FastprofError
 from fastprof.session.ranks.channel import MAX_VALUE
 

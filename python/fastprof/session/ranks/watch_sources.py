@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fastprof.clock import time
 from fastprof.names import ascii_name
 from fastprof.report.ranks.live.window import decode
 from fastprof.report.ranks.row import MAX_RANKS

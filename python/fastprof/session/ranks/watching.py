@@ -1,9 +1,9 @@
 """Watches the ranks of a running job from outside."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fastprof.clock import time
 from fastprof.names import ascii_name
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import SILENT_S, JobNow

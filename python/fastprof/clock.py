@@ -1,0 +1,26 @@
+"""fastprof's own copy of the module ``time``.
+
+A test or a library may replace the functions of ``time``, also where other modules have imported
+them, and stop the clock (freezegun, mock): fastprof then measured nothing, or waited for ever.  The
+functions of this copy are objects of their own, so nothing finds and replaces them.
+"""
+
+import time as _shared
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING
+
+
+def _copy() -> object:
+    spec: ModuleSpec | None = _shared.__spec__
+    if spec is None or spec.loader is None:
+        return _shared
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    import time as time
+else:
+    time = _copy()

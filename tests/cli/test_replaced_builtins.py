@@ -1,0 +1,64 @@
+"""Programs that replace what fastprof uses: clocks, open, the builtins."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from helpers import run_child, run_command
+
+CLOCKS = """
+import time
+def work(): return sum(i * i for i in range(1000))
+for name in dir(time):
+    if name.startswith(("time", "perf_", "monotonic", "thread_time", "process_", "sleep")):
+        setattr(time, name, lambda *args: 0)
+for _ in range(20): work()
+"""
+
+OPEN = """
+import builtins, io, os
+def work(): return sum(i * i for i in range(1000))
+for _ in range(20): work()
+def refuses(*args, **kwargs): raise AssertionError("no files in this test")
+builtins.open = refuses
+"""
+
+
+@pytest.mark.parametrize("command", [["-m", "fastprof", "run", "-o"], ["-m", "fastprof", "-o"]])
+@pytest.mark.parametrize("program", [CLOCKS, OPEN])
+def test_f40_replaced_functions_do_not_lose_the_run(tmp_path, command, program):
+    (tmp_path / "program.py").write_text(program)
+    out = "out" if "run" in command else "out.fprof"
+    result = run_command([sys.executable, *command, out, "program.py"], cwd=tmp_path).check()
+    saved = tmp_path / out
+    assert os.path.getsize(saved / "train_profile.fprof" if saved.is_dir() else saved) > 0
+    assert "could not be written" not in result.stderr
+
+
+def test_a_profiler_starts_and_stops_while_freezegun_stops_the_clocks():
+    pytest.importorskip("freezegun")
+    run_child(
+        """
+import fastprof, freezegun
+
+with freezegun.freeze_time("2020-01-01"):
+    prof = fastprof.Profiler()
+    prof.start()
+    for _ in range(5):
+        with fastprof.profile_section("forward"):
+            sum(range(1000))
+        prof.step()
+    prof.stop()
+    assert prof.report().to_text()
+assert prof.snapshot().steps.count == 5
+"""
+    ).check()
+
+
+def test_calibration_ends_with_a_clock_that_stands_still(monkeypatch):
+    from fastprof.capture import calibrate
+
+    monkeypatch.setattr(calibrate.time, "perf_counter_ns", lambda: 0)
+    assert calibrate._measure_sections() == (0.0, 0.0, 0.0)
