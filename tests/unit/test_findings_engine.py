@@ -261,3 +261,14 @@ def test_findings_are_of_measured_steps_whatever_phase_is_shown():
     assert "sync-item" in {f.rule for f in report.findings}
     for phase in ("validation", "all"):
         assert report.in_phase(phase).findings == report.findings
+
+
+def test_a_fix_that_changes_the_training_comes_after_those_that_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    larger = {"small-batch": draft(0.5), "optimizer-unfused": draft(0.1)}
+    first = [f.rule for f in examined(monkeypatch, **larger).findings]
+    assert first == ["optimizer-unfused", "small-batch"]
+    unknown = {"small-batch": draft(0.2), "backward-share": draft(0.1, promises=False)}
+    first = [f.rule for f in examined(monkeypatch, **unknown).findings]
+    assert first == ["small-batch", "backward-share"]

@@ -263,6 +263,15 @@ def test_a_function_with_a_lock_that_computes_waits_for_nothing() -> None:
     assert "lock-contention" not in found(with_lock(18))
 
 
+def test_a_lock_within_logging_is_no_second_promise() -> None:
+    """TensorBoard hands its events to another thread: 79.5 % of logging, and 53.7 % of a lock."""
+    put = calls(py("Queue.put", 122, "/lib/queue.py"), 18, 1, calls(UNLOCK, 0.001, 1))
+    add = calls(py("SummaryWriter.add_histogram", 440, "/x/tensorboard/writer.py"), 1, 1, put)
+    rules = found(of_steps(run(step_ms=120, inside={"": [add]}), other_ms=19))
+    assert "logging-share" in rules
+    assert "lock-contention" not in rules
+
+
 def test_callers_are_the_programs_functions_and_not_the_wrappers_around_them() -> None:
     wrapper = Key("python", "/y/fastprof/session/wrapping.py", 32, "call_through", "call_through")
     write = torch_py("torch/serialization.py", "save", 900)

@@ -87,6 +87,9 @@ _WAITS_KNOWN = frozenset({
     "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
 })  # fmt: skip
 
+#: A larger batch also changes the results of the training.
+_CHANGES = frozenset({"small-batch"})
+
 #: A smaller part of the span is no promise.
 _LITTLE = 0.001
 
@@ -129,13 +132,22 @@ def examine(report: Report) -> Examination:
         elif draft is not None:
             explained.append((rule.id, by))
     return Examination(
-        findings=tuple(f for _, f in sorted(found, key=lambda row: row[0]) if f.severity != "note"),
+        findings=_ordered(
+            [f for _, f in sorted(found, key=lambda r: r[0]) if f.severity != "note"]
+        ),
         notes=tuple(f for _, f in found if f.severity == "note"),
         abstained=tuple(abstained),
         explained=tuple(explained),
         checked=tuple(checked),
         uncertain=tuple(uncertain),
     )
+
+
+def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Return findings with those whose fix changes the training behind all other promises."""
+    if all(f.rule in _CHANGES or f.saving_ms is None for f in findings):
+        return tuple(findings)
+    return tuple(sorted(findings, key=lambda f: f.rule in _CHANGES))
 
 
 def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:

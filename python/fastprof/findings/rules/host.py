@@ -192,7 +192,10 @@ def lock_contention(facts: Facts) -> Draft | None:
     if known is None and not facts.has_functions:
         raise Abstain("waits for locks were not recorded: functions are off")
     behind = _behind_with(facts)
-    waited = sum(c.own_ms for c in behind)
+    ends = facts.use("unlock")
+    # Handing over in logging or loading belongs to those rules, as a wait in acquire() does.
+    handing = sum(ends.calls_within.get(group, 0.0) for group in ("data", "logging"))
+    waited = sum(c.own_ms for c in behind) * (1.0 - min(1.0, handing / max(1.0, ends.calls)))
     if facts.split:
         waited = min(waited, facts.split.get("other", 0.0))
     ms = (acquired if known is None else known) + waited
