@@ -386,3 +386,10 @@ def load(path):
     import fastprof
 
     return fastprof.load(path)
+
+
+@pytest.mark.parametrize("begin", ["", "fastprof.Profiler().start()"])
+def test_an_interrupted_process_dies_by_the_signal(begin: str) -> None:
+    code = f"import os, signal, fastprof\n{begin}\nos.kill(os.getpid(), signal.SIGINT)\n"
+    result = run_child(code, env={} if begin else {"FASTPROF": "1"})
+    assert result.returncode == -signal.SIGINT

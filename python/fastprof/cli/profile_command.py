@@ -8,6 +8,7 @@ import os
 import pstats
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from fastprof.cli.exit_hooks import Endings, complain
@@ -92,7 +93,7 @@ def _print(profile: Profile, sort: str | int) -> None:
     if sys.stdout is None:
         return
     try:
-        with standard_output():
+        with standard_output() as stream, redirect_stdout(stream):
             profile.print_stats(sort)
     except BrokenPipeError:
         # The program's own output failed: its reader has seen enough.

@@ -6,6 +6,7 @@ time.  A fork ends the run in the child, silently; the exit of the interpreter e
 """
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -107,3 +108,16 @@ def _at_exit() -> None:
     run = _running
     if run is not None:
         run.stop_at_exit()
+        _keep_interrupt()
+
+
+def _keep_interrupt() -> None:
+    """Let a process that Ctrl-C ended die by SIGINT, as it would have.
+
+    CPython notes an interrupt that nobody handled, and forgets it whenever source text runs: the
+    end of a run imports modules with named tuples and dataclasses, which are made of text.
+    """
+    if getattr(sys, "last_type", None) is not KeyboardInterrupt or hasattr(sys, "ps1"):
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
