@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from fastprof.render.plain import plain
 from fastprof.report import build_report
 from fastprof.report.rows import StepSection
+from fastprof.report.source_files import digests
 from fastprof.snapshot import Snapshot
 from fastprof.tables.findings import all_findings, findings_block, verdict_lines
 from unit.findings_runs import Key, Node, c_function, calls, found, loader, run
@@ -46,15 +46,13 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def loaded(function: Key, *below: Node, own_ms: float = 4, ended: int | None = None) -> Snapshot:
+def loaded(function: Key, *below: Node, own_ms: float = 4) -> Snapshot:
     made = run(
         {"data": 60, "forward": 20, "backward": 20},
         inside={"data": [calls(function, own_ms, 64, *below)]},
         loaders=(loader(60, cpus=2),),
     )
-    return replace(
-        made, meta={**made.meta, "recorded_until_ns": ended or time.time_ns(), "cpus": 2}
-    )
+    return replace(made, meta={**made.meta, "cpus": 2}, sources=digests(made))
 
 
 def evidence(made: Snapshot) -> str:
@@ -143,7 +141,8 @@ def test_a_function_of_many_small_parts_has_no_empty_list_of_them() -> None:
 
 def test_a_source_that_may_be_another_one_is_not_read(file: str) -> None:
     assert "line 4" in evidence(loaded(getitem(file), read(30)))
-    assert "line 4" not in evidence(loaded(getitem(file), read(30), ended=10**18 - 1))
+    other = replace(loaded(getitem(file), read(30)), sources={file: "0" * 64})
+    assert "line 4" not in evidence(other)
     assert "line 4" not in evidence(loaded(getitem(file, 4), read(30)))
     assert "line 4" not in evidence(loaded(getitem("/nowhere/data.py"), read(30)))
 
@@ -178,7 +177,8 @@ def test_a_line_of_the_loop_of_a_script_is_named(tmp_path: Path) -> None:
         if key.name == "train" else key
         for key in made.keys
     )  # fmt: skip
-    made = replace(made, keys=keys, meta={**made.meta, "recorded_until_ns": time.time_ns()})
+    made = replace(made, keys=keys)
+    made = replace(made, sources=digests(made))
     said = " ".join(found(made)["unaccounted"].evidence)
     assert "The calls in line 7, kept.append(dist.log_prob(batch)), take 50.0 ms of it." in said
 

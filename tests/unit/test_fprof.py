@@ -311,7 +311,7 @@ def test_how_keys_were_called_is_kept():
 def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
     # These parts are optional.
-    optional = {"calibration", "gpu", "memory", "operators", "outliers", "trace"}
+    optional = {"calibration", "gpu", "memory", "operators", "outliers", "sources", "trace"}
     for name in data.keys() - optional:
         with pytest.raises(ValueError):
             parse_dict({k: v for k, v in data.items() if k != name})

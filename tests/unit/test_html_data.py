@@ -31,6 +31,7 @@ from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
@@ -596,7 +597,8 @@ def rows_of(*keys):
 
 
 def after(path):
-    return path.stat().st_mtime_ns
+    """A recording that knows a file."""
+    return Snapshot({}, 0, sources={str(path): hashlib.sha256(path.read_bytes()).hexdigest()})
 
 
 def test_the_lines_of_a_function_are_those_of_its_file(code):
@@ -636,8 +638,14 @@ def test_p3_a_file_is_read_only_if_it_is_that_function_s_of_the_time_of_the_run(
     )
     assert Sources(after(code)).of(wrong) == []
     rows = rows_of(py("work", 3, str(code)))
-    assert Sources(after(code) - 1).of(rows) == []
-    assert Sources(None).of(rows) == []
+    known = after(code)
+    assert Sources(known).of(rows)
+    assert Sources(Snapshot({}, 0)).of(rows) == []  # recorded by an earlier fastprof
+    # What a stranger's recording says of a file is not enough: it must know the content.
+    module = rows_of(Key("python", str(code), 1, "<module>", "<module>"))
+    assert Sources(Snapshot({}, 0, sources={str(code): "0" * 64})).of([*rows, *module]) == []
+    code.write_text(CODE.replace("2", "3"), encoding="utf-8")
+    assert Sources(known).of(rows) == []
 
 
 def test_source_lines_have_bounds(tmp_path):
@@ -652,7 +660,7 @@ def test_source_lines_have_bounds(tmp_path):
 
 def test_the_page_has_the_source_of_what_was_just_recorded(code):
     snapshot = tree(Node(py("work", 3, str(code)), 1, MS))
-    made = report_of(replace(snapshot, meta={"recorded_until_ns": after(code)}))
+    made = report_of(replace(snapshot, sources=after(code).sources))
     part = data_of(text_of(made))["functions"]
     assert part["phases"][0]["source"] == [[0, 0]]
     assert part["sources"][0][0] == 3

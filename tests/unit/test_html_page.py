@@ -18,6 +18,7 @@ from fastprof.render.html.charts import colours
 from fastprof.render.html.limits import PageLimits
 from fastprof.report.loaders import loader_rows
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
+from fastprof.report.source_files import digests
 from fastprof.report.steps import OWN_KIND
 from fastprof.snapshot import LoaderStats
 from fastprof.snapshot.loaders import LoadTime, WorkerStats
@@ -343,8 +344,7 @@ def test_a_chosen_function_shows_its_source_and_names_in_it_do_nothing(chromium,
     )
     path.write_text(code, encoding="utf-8")
     snapshot = tree(Node(py("work", 1, str(path)), 1, MS))
-    meta = {"recorded_until_ns": path.stat().st_mtime_ns}
-    report_of(replace(snapshot, meta=meta)).save(folder / "source.html")
+    report_of(replace(snapshot, sources=digests(snapshot))).save(folder / "source.html")
     page = opened(chromium, folder / "source.html")
     page.run("document.querySelector('.virtual button.name').click()")
     lines = [f"{i + 1}  {line}" for i, line in enumerate(code.splitlines()[:3])]

@@ -257,8 +257,8 @@ class Facts:
         found = element_loop(thread.nodes, self._self_ns, keys, GROUPS["forward"])
         if found is None:
             return None, False
-        until = self.report.meta.get("recorded_until_ns")
-        serial = is_serial(lines_of(found.key.file, until), found.key, found.operation)
+        lines = lines_of(found.key.file, self.report.snapshot)
+        serial = is_serial(lines, found.key, found.operation)
         if serial:
             return None, False
         scale = self.use("forward").ms / (whole.ns / _MS)

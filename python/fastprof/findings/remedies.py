@@ -322,7 +322,7 @@ def _loads_quicker(found: Receiving) -> bool:
 
 def _line_of(facts: Facts, hot: Hot) -> SlowLine | None:
     """Return the line of a function with most of its time, if it is known and takes enough."""
-    line = slow_line(hot, lines_of(hot.key.file, facts.report.meta.get("recorded_until_ns")))
+    line = slow_line(hot, lines_of(hot.key.file, facts.report.snapshot))
     return line if line is not None and line.share >= _SLOW_LINE else None
 
 

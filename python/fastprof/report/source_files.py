@@ -1,33 +1,80 @@
-"""Reads lines of Python files of a recording, if they are unchanged since the run.
+"""Source files of a recording: digests when it is made, lines when it is shown.
 
-A recording may come from a stranger, so only a Python file that did not change after the run is
-read.
+A recording may come from a stranger, who would like to see a file of the reader.  So only a file is
+shown whose content the recording proves to know.
 """
 
+import hashlib
 import os
 import stat
 import tokenize
+from collections.abc import Iterable
+from functools import lru_cache
+from io import BytesIO
+
+from fastprof.snapshot import Snapshot
 
 _SUFFIXES = (".py", ".pyw")
 _MOST_BYTES = 2 << 20
+_MOST_FILES = 200
 
 
-def lines_of(path: str, until_ns: object) -> list[str]:
-    """Return the lines of a file with their ends; none if it cannot be read or has changed.
+def digests(snapshot: Snapshot) -> dict[str, str]:
+    """Return the SHA-256 of the files of the functions with most own time, by their paths."""
+    ns: dict[str, int] = {}
+    files = [key.file if key.kind == "python" else "" for key in snapshot.keys]
+    for tree in (*snapshot.threads, *snapshot.worker_threads):
+        for key, own in zip(tree.nodes.key, tree.nodes.self_ns, strict=True):
+            ns[files[key]] = ns.get(files[key], 0) + own
+    largest = sorted((file for file in ns if file.endswith(_SUFFIXES)), key=lambda f: -ns[f])
+    return dict(_of_files(largest[:_MOST_FILES]))
+
+
+def lines_of(path: str, snapshot: Snapshot) -> list[str]:
+    """Return the lines of a file with their ends; none if it is not the file of the recording.
 
     Args:
         path: the file, relative to the working folder, as in `fastprof run train.py`.
-        until_ns: the end of the recording in ns since 1970; if it is not an int, nothing is read,
-            because a later change of the file would go unnoticed.
+        snapshot: the recording; one of an earlier fastprof has no digests, and so no lines.
     """
-    if not isinstance(until_ns, int) or not path.endswith(_SUFFIXES):
+    digest = (snapshot.sources or {}).get(path)
+    content = None if digest is None else _content(path)
+    if content is None or hashlib.sha256(content).hexdigest() != digest:
         return []
     try:
-        found = os.stat(path)
-        fit = stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES
-        if not fit or found.st_mtime_ns > until_ns:
-            return []
-        with tokenize.open(path) as file:
-            return file.read().splitlines(keepends=True)
-    except (OSError, ValueError, SyntaxError):  # a bad name or encoding, too
+        encoding, _ = tokenize.detect_encoding(BytesIO(content).readline)
+        text = content.decode(encoding)
+    except (ValueError, SyntaxError, LookupError):
         return []
+    return text.replace("\r\n", "\n").replace("\r", "\n").splitlines(keepends=True)
+
+
+def _of_files(paths: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for path in paths:
+        try:
+            found = os.stat(path)
+            digest = _digest(os.path.abspath(path), found.st_mtime_ns, found.st_size)
+        except (OSError, ValueError):  # a bad name, too
+            continue
+        if digest is not None:
+            yield path, digest
+
+
+# A run is saved several times, and a change of a file changes the other arguments.
+@lru_cache(1024)
+def _digest(path: str, _changed_ns: int, _size: int) -> str | None:
+    content = _content(path)
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content(path: str) -> bytes | None:
+    if not path.endswith(_SUFFIXES):
+        return None
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return file.read(_MOST_BYTES)
+    except (OSError, ValueError):  # a bad name, too
+        return None

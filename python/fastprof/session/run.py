@@ -516,6 +516,7 @@ class Run:
         """Return the recorder's data, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.report.origin import import_class
+        from fastprof.report.source_files import digests
         from fastprof.session.environment.run_metadata import surroundings
         from fastprof.snapshot.gpu import GpuSnapshot
 
@@ -563,6 +564,7 @@ class Run:
             stages=self.stages.stages(),
             loaders=loader_stats(self.registry, self.recorder.loader_totals(), self.watches),
             counters={**snapshot.counters, **counts},
+            sources=digests(snapshot),
         )
 
     def _own_ns(self, snapshot: Snapshot) -> int:

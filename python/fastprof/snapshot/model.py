@@ -392,6 +392,8 @@ class Snapshot(Record):
     phases: tuple[PhaseTime, ...] = ()
     #: Stages of the run; empty: one.
     stages: tuple[Stage, ...] = ()
+    #: SHA-256 of source files by their paths; None: recorded by an earlier fastprof.
+    sources: Mapping[str, str] | None = None
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -220,8 +220,7 @@ def _filling(facts: Facts) -> Draft | None:
     if hot is None or not is_users(hot.key) or operators is None or not operators.steps:
         return None
     pieces = sum(row.calls for row in operators.rows if row.name in _PIECES) / operators.steps
-    until = facts.report.meta.get("recorded_until_ns")
-    found = filling_line(lines_of(hot.key.file, until), hot.key)
+    found = filling_line(lines_of(hot.key.file, facts.report.snapshot), hot.key)
     if found is None or pieces < _TIMES:
         return None
     own = dict(hot.parts).get(None, 0.0) * hot.share * facts.use("forward").ms

@@ -26,7 +26,7 @@ def page_data(report: Report) -> dict[str, Any]:
 def _functions(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any] | None:
     if not any(view.report.functions for view in views):
         return None
-    sources = Sources(views[0].report.meta.get("recorded_until_ns"))
+    sources = Sources(views[0].report.snapshot)
     phases = []
     for view in views:
         rows = view.report.functions[: view.limits.functions]

@@ -4,7 +4,6 @@ A function is shown only if its file has a function of that name at that line.
 """
 
 import inspect
-import os
 import re
 import tokenize
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.report.origin import is_users
 from fastprof.report.rows import FunctionRow, key_of
 from fastprof.report.source_files import lines_of
+from fastprof.snapshot import Snapshot
 
 _LINE = 200
 #: Decorators may precede ``def``.
@@ -23,14 +23,14 @@ _HEAD = 20
 class Sources:
     """Reads source lines until the page has no room for more."""
 
-    def __init__(self, until_ns: object, limits: PageLimits = LIMITS) -> None:
+    def __init__(self, snapshot: Snapshot, limits: PageLimits = LIMITS) -> None:
         """Start without any lines.
 
         Args:
-            until_ns: the end of the recording in ns since 1970: see :func:`lines_of`.
+            snapshot: see :func:`lines_of`.
             limits: bounds on functions, lines and characters.
         """
-        self._until_ns = until_ns
+        self._snapshot = snapshot
         self._limits = limits
         self._room = limits.source_characters
         self._files: dict[str, list[str]] = {}
@@ -66,9 +66,7 @@ class Sources:
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._files:
-            # Users pass pages on: a relative path must not pull in a file of the current folder.
-            found = lines_of(path, self._until_ns) if os.path.isabs(path) else []
-            self._files[path] = found
+            self._files[path] = lines_of(path, self._snapshot)
         return self._files[path]
 
 
