@@ -1,8 +1,10 @@
 """Writes a line now and then during a long run: steps, their rate, and the slowest phase."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
 
 from fastprof.clock import time
 from fastprof.report.figures import duration, number
@@ -48,5 +50,14 @@ class Progress:
         if phases and steps:
             worst = max(phases, key=lambda name: phases[name])
             line += f", most in {worst} ({duration(phases[worst] / steps)} per step)"
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        with _bars_hidden(self._stream):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+def _bars_hidden(stream: TextIO) -> AbstractContextManager[Any]:
+    """Return a context manager that takes tqdm's bars off the line, if the program has any."""
+    tqdm: Any = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    hide = getattr(tqdm, "external_write_mode", None)
+    # Without its lock, which another thread of the program may hold.
+    return nullcontext() if hide is None else hide(file=stream, nolock=True)
