@@ -14,9 +14,10 @@ static const char *const event_names[FP_EVENTS] = {
 
 static const char tool_name[] = "fastprof";
 
-/* 2 is reserved for profilers and 5 for optimizers.  3 and 4 are unassigned,
- * so they are tried first. */
-static const int tool_ids[] = {3, 4, 2, 5};
+/* 2 is reserved for profilers (cProfile takes it) and 5 for optimizers.  3 and
+ * 4 are unassigned; 3 is the one that hypothesis always takes, and that tools
+ * which look for a free id try first. */
+static const int tool_ids[] = {4, 3, 2, 5};
 
 static int
 event_mask(PyObject *monitoring, fp_hook_event event, long *mask)

@@ -210,6 +210,22 @@ else:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_f7_the_ids_that_other_tools_insist_on_stay_free() -> None:
+    """0 debuggers, 1 coverage.py, 2 cProfile, 3 hypothesis, 5 optimizers."""
+    ok(
+        """
+import fastprof._core
+ours = fastprof._core.Recorder(backend="monitoring")
+ours.enable()
+for id in (0, 1, 2, 3, 5):
+    sys.monitoring.use_tool_id(id, "another")
+ours.disable()
+""",
+        "monitoring",
+    )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
 def test_f7_no_free_tool_id(backend: str) -> None:
     code = """
 for i in range(6):
