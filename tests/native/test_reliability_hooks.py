@@ -219,6 +219,7 @@ ours = fastprof._core.Recorder(backend="monitoring")
 ours.enable()
 for id in (0, 1, 2, 3, 5):
     sys.monitoring.use_tool_id(id, "another")
+    sys.monitoring.free_tool_id(id)
 ours.disable()
 """,
         "monitoring",
