@@ -485,3 +485,30 @@ def test_a_launcher_is_not_profiled_and_the_command_that_works_is_named(
     assert "starts the processes that train" in result.stderr
     assert result.stderr.endswith(f" start fastprof in them: {remedy}\n")
     assert not (folder / "fastprof_out").exists() or not any((folder / "fastprof_out").iterdir())
+
+
+def test_os_exit_can_be_the_target_of_a_spawned_process(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import multiprocessing, os\n"
+        "if __name__ == '__main__':\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=os._exit, args=(5,))\n"
+        "    process.start()\n"
+        "    process.join()\n"
+        "    print(process.exitcode)\n"
+    )
+    assert fastprof_run("program.py", cwd=tmp_path).check().stdout.startswith("5\n")
+
+
+def test_the_main_thread_does_not_run_on_while_another_one_ends_the_process(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, threading, time\n"
+        "threading.Thread(target=os._exit, args=(5,)).start()\n"
+        "while True:\n"
+        "    time.sleep(0.001)\n"
+        "    if os.path.exists('out/train_profile.fprof'): print('ran on')\n"
+    )
+    result = fastprof_run("-o", "out", "program.py", cwd=tmp_path).check(returncode=5)
+    assert "ran on" not in result.stdout
+    assert (tmp_path / "out/train_profile.fprof").exists()

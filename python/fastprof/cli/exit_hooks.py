@@ -10,6 +10,7 @@ handler that they find from their own, with which the process would have gone on
 A forked child gets the program's own handlers back and never writes anything.
 """
 
+import _thread
 import os
 import signal
 import sys
@@ -25,6 +26,9 @@ from fastprof.session.patching.collector import collector_paused
 
 #: The signal whose handler in Python SIGTERM runs; nothing sends it.  0: this platform has none.
 _CARRIER = getattr(signal, "SIGRTMAX", 1) - 1
+
+#: How long the main thread waits while another thread saves and ends the process.
+_MAIN_WAITS_S = 20.0
 
 
 class Endings:
@@ -46,6 +50,7 @@ class Endings:
         self._saver: int | None = None  # the thread that saves
         self._claimed = False
         self._terminated = False
+        self._leaving = False  # another thread has called os._exit
         #: The program reached its end or called ``sys.exit(0)``.
         self.in_order = False
         self._real_exit = os._exit
@@ -58,10 +63,13 @@ class Endings:
 
         def _exit(status: int) -> NoReturn:
             self.in_order = False
+            self._hold_main_thread()
             stop()
             end()
             real_exit(status)
 
+        # A pickle has it by name: a process that is started with it calls its own.
+        _exit.__module__, _exit.__qualname__ = "os", "_exit"
         self._installed = _exit
         os._exit = _exit
         # Only the main thread may set a handler, and only the default action may be replaced: a
@@ -128,8 +136,23 @@ class Endings:
             if self._terminated and threading.current_thread() is threading.main_thread():
                 self._die()  # in another thread it is os._exit, which follows
 
+    def _hold_main_thread(self) -> None:
+        """Let the main thread wait for the end of the process, which this thread ends.
+
+        Alone it would not run on either.  Other threads cannot be stopped.
+        """
+        if self._signal is not None and threading.current_thread() is not threading.main_thread():
+            self._leaving = True
+            _thread.interrupt_main(_CARRIER)
+
     def _on_sigterm(self, signum: int, frame: object) -> None:
         self._signal.sigterm_taken()
+        if self._leaving:
+            # Not for ever: it may have a lock that the saving thread needs.
+            never = threading.Lock()
+            never.acquire()
+            never.acquire(timeout=_MAIN_WAITS_S)
+            return
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.
