@@ -62,3 +62,25 @@ def test_calibration_ends_with_a_clock_that_stands_still(monkeypatch):
 
     monkeypatch.setattr(calibrate.time, "perf_counter_ns", lambda: 0)
     assert calibrate._measure_sections() == (0.0, 0.0, 0.0)
+
+
+def test_f40_a_disk_that_takes_one_file_loses_neither_that_nor_the_report(tmp_path):
+    (tmp_path / "program.py").write_text(
+        """
+import errno
+from fastprof.cli import run_command
+
+def full(*args):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+def work(): return sum(i * i for i in range(1000))
+for _ in range(20): work()
+run_command.write_stats = full
+"""
+    )
+    command = [sys.executable, "-m", "fastprof", "run", "-o", "out", "program.py"]
+    result = run_command(command, cwd=tmp_path).check()
+    assert os.listdir(tmp_path / "out") == ["train_profile.fprof"]
+    assert "work" in result.stdout
+    assert "Wrote out: train_profile.fprof" in result.stdout
+    assert result.stderr.count("could not be written") == 1

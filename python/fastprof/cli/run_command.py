@@ -316,13 +316,20 @@ def _finish(
     ``may_wait``: whether to wait for other ranks; None: another process is this rank.
     """
     written = [path_of_rank(path, identity) for path in paths]
+    # The small file first, from which a report can make the other: the disk may be almost full.
     stats: dict[Function, Entry] | None = None
-    for path in written:
-        if path.endswith(STATS):
-            stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
-            save_or_keep(path, partial(_save_stats, stats))
-        else:
-            save_or_keep(path, report.save)
+    lost = []
+    for path in sorted(written, key=lambda path: path.endswith(STATS)):
+        try:
+            if path.endswith(STATS):
+                stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
+                save_or_keep(path, partial(_save_stats, stats))
+            else:
+                save_or_keep(path, report.save)
+        except OSError as error:  # the other file and the report are on their own
+            lost.append(path)
+            complain(f"the profile could not be written: {error}")
+    written = [path for path in written if path not in lost]
     if identity.rank != 0:
         return
     if begun.options.output is None:
@@ -350,7 +357,8 @@ def _finish(
     except BrokenPipeError:
         sys.stdout = None  # see profile_command
     except OSError as error:
-        complain(f"{', '.join(map(ascii, written))} written, but not shown: {error}")
+        names = ", ".join(map(ascii, written)) or "nothing"
+        complain(f"{names} written, but not shown: {error}")
 
 
 def _put(lines: Iterable[str], stream: TextIO) -> None:
