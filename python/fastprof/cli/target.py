@@ -10,6 +10,7 @@ import optparse
 import os
 import pkgutil
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,8 +96,11 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             return USAGE_ERROR
         try:
             exec(target.code, target.namespace)
+            _wait_for_threads()
             endings.in_order = True
         except SystemExit as end:
+            if end.code is None or isinstance(end.code, int):  # else there is a message to print
+                _wait_for_threads()
             endings.in_order = end.code is None or end.code == 0
             raise
         except Exception as error:
@@ -108,6 +112,16 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
         finally:
             endings.stop()
     return 0
+
+
+def _wait_for_threads() -> None:
+    """Wait for the program's threads as the interpreter will: they belong in the recording.
+
+    Executors end theirs in the same function, which does nothing when the interpreter calls it.
+    """
+    shutdown = getattr(threading, "_shutdown", None)
+    if callable(shutdown) and threading.current_thread() is threading.main_thread():
+        shutdown()
 
 
 def _explain_limit(error: Exception, run: Run) -> None:
