@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 import tokenize
+from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Iterable
 from functools import lru_cache
 from io import BytesIO
@@ -74,7 +75,7 @@ def _content(path: str) -> bytes | None:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
             return None
-        with open(path, "rb") as file:
+        with open_file(path, "rb") as file:
             return file.read(_MOST_BYTES)
     except (OSError, ValueError):  # a bad name, too
         return None

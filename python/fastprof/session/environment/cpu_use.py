@@ -56,7 +56,7 @@ def machine_ns(stat: str = "/proc/stat") -> int | None:
     """
     try:
         allowed = {f"cpu{number}".encode() for number in os.sched_getaffinity(0)}
-        with open(stat, "rb") as file:
+        with open_file(stat, "rb") as file:
             rows = [row.split() for row in file.read().splitlines() if row.startswith(b"cpu")]
         rows = [row for row in rows if row[0] in allowed]
         ticks = [sum(map(int, row[1:4])) + sum(map(int, row[6:9])) for row in rows]
