@@ -25,7 +25,7 @@ from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
 
 #: The signal whose handler in Python SIGTERM runs; nothing sends it.  0: this platform has none.
-_CARRIER = getattr(signal, "SIGRTMAX", 1) - 1
+_CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
 
 #: How long the main thread waits while another thread saves and ends the process.
 _MAIN_WAITS_S = 20.0
