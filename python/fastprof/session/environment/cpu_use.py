@@ -61,7 +61,7 @@ def machine_ns(stat: str = "/proc/stat") -> int | None:
         rows = [row for row in rows if row[0] in allowed]
         ticks = [sum(map(int, row[1:4])) + sum(map(int, row[6:9])) for row in rows]
         second = os.sysconf("SC_CLK_TCK")
-    except Exception:  # no such file or call, other contents
+    except own_errors():  # no such file or call, other contents
         return None
     return sum(ticks) * (1_000_000_000 // second) if len(ticks) == len(allowed) else None
 
