@@ -236,7 +236,7 @@ def test_a_mask_that_is_filled_row_by_row_is_found_by_its_operators(tmp_path):
     rule = found(made)["tensor-loop"]
     assert "fills a tensor piece by piece in Block.forward (mask.py:2)" in rule.title
     assert rule.saving_ms == pytest.approx(20)
-    assert "Line 5 fills one piece per pass, and a step runs 256 operations" in text(rule)
+    assert "A pass fills one piece in line 5; a step runs 256 operations" in text(rule)
     assert "tensor-loop" not in found(replace(made, operators=few))
     source.write_text(source.read_text().replace("float('-inf')", "m[i - 1, 0]"))
     assert "tensor-loop" not in found(made)  # not the file of the run

@@ -33,7 +33,7 @@ from fastprof.snapshot import (
 )
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.model import CALL_FORMS
-from helpers import MIB, run_child
+from helpers import MIB, ROOT, run_child
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.cprofile_model import replay
@@ -383,6 +383,14 @@ def test_f46_what_is_written_can_be_read_and_keeps_the_time_of_each_function(thr
         assert again == made
         assert sums_by_function(made) == sums_by_function(snapshot)
         assert build_report(made).to_text(full=True)
+
+
+def test_f46_a_run_of_an_earlier_fastprof_can_be_read():
+    # Recorded in November 2026; fields that were added since are absent.
+    report = loading.load(ROOT / "tests/golden/earlier.fprof")
+    assert report.steps.count == 12
+    assert report.loaders[0].workers.workers == 1
+    assert "forward" in report.to_text(full=True)
 
 
 def test_f46_a_recording_beyond_the_limits_of_readers_is_saved_without_its_smallest_contexts(

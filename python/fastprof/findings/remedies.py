@@ -10,7 +10,7 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, duration, number
+from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library, shown_name
 from fastprof.report.source_files import lines_of
@@ -353,7 +353,7 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
 
 def _calls(count: float) -> str:
     """Return a number of calls in brackets; empty for about one."""
-    return f" ({counted(_whole(count))} calls)" if count >= _SEVERAL else ""
+    return f" ({plural(_whole(count), 'call')})" if count >= _SEVERAL else ""
 
 
 def top_calls(hot: Hot) -> list[str]:

@@ -40,7 +40,7 @@ _PHASE = 0.005
 
 def write(report: Report, stream: TextIO) -> None:
     """Write the screen at the width of a file or pipe."""
-    stream.writelines(f"{line}\n" for line in screen_lines(report, PIPED))
+    stream.writelines(f"{line}\n" for line in closed_lines(report, PIPED))
 
 
 def screen_lines(report: Report, width: int, most: int = LINES) -> list[str]:

@@ -230,7 +230,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         died=w.died,
         processes=w.processes,
         profiled=w.profiled,
-        windows=w.windows,
+        windows=bool(w.windows),
     )
     advice = worker_advice(
         called(loader.name, loader.split), row, loads, rest, least=may_be_more(snapshot)

@@ -38,7 +38,7 @@ class StageRow:
 def stage_rows(snapshot: Snapshot) -> tuple[StageRow, ...]:
     """Return the stages with measured steps; none if there are fewer than two."""
     rows = tuple(
-        _row(f"stage {i}", stage) for i, stage in enumerate(snapshot.stages, 1) if stage.timed
+        _row(f"stage {i}", stage) for i, stage in enumerate(snapshot.stages or (), 1) if stage.timed
     )
     return rows if len(rows) > 1 else ()
 

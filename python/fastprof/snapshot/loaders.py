@@ -45,7 +45,7 @@ class WorkerStats(Record):
     ``caught_up``, and ``between``: the work of measured steps from a batch to the next request to
     this loader in the same pass, without any loading (None: an older file).  ``died`` workers ended
     too early.  ``profiled`` of ``processes`` started worker processes had their functions recorded,
-    in single batches only if ``windows``.
+    in single batches only if ``windows`` (None: an older file).
     """
 
     workers: Annotated[int, Integer(0, MAX_WORKERS)]
@@ -70,7 +70,7 @@ class WorkerStats(Record):
     died: Count = 0
     processes: Count = 0
     profiled: Count = 0
-    windows: bool = False
+    windows: bool | None = None
 
     def check(self, known: Known) -> None:
         if len(self.depth) != DEPTHS:

@@ -390,8 +390,8 @@ class Snapshot(Record):
     trace: TraceSnapshot | None = None
     #: The time of each phase of the run; empty: the recording has no phases.
     phases: tuple[PhaseTime, ...] = ()
-    #: Stages of the run; empty: one.
-    stages: tuple[Stage, ...] = ()
+    #: Stages of the run; empty: one; None: recorded by an earlier fastprof.
+    stages: tuple[Stage, ...] | None = None
     #: SHA-256 of source files by their paths; None: recorded by an earlier fastprof.
     sources: Mapping[str, str] | None = None
     #: Cache of derived values, not recorded data.

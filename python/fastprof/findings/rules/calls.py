@@ -230,8 +230,8 @@ def _filling(facts: Facts) -> Draft | None:
         rule="tensor-loop",
         title=f"{{share}} of the step is a loop that fills a tensor piece by piece in {at}",
         evidence=(
-            (f"Its own code takes {span_text(own, facts)}. Line {found} fills one piece per pass, "
-            f"and a step runs {plural(round(pieces), 'operation')} that {_CHOOSE}."),
+            (f"Its own code takes {span_text(own, facts)}. A pass fills one piece in line {found}; "
+            f"a step runs {plural(round(pieces), 'operation')} that {_CHOOSE}."),
         ),
         fix=(
             ("Fill it by one call on whole tensors (torch.triu, torch.where, masked_fill), and "
