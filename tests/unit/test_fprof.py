@@ -311,7 +311,16 @@ def test_how_keys_were_called_is_kept():
 def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
     # These parts are optional.
-    optional = {"calibration", "gpu", "memory", "operators", "outliers", "sources", "trace"}
+    optional = {
+        "calibration",
+        "gpu",
+        "memory",
+        "operators",
+        "outliers",
+        "sources",
+        "stages",
+        "trace",
+    }
     for name in data.keys() - optional:
         with pytest.raises(ValueError):
             parse_dict({k: v for k, v in data.items() if k != name})
@@ -623,3 +632,11 @@ def test_a_directory_is_refused_by_name_and_leaks_nothing(tmp_path):
         with pytest.raises(LoadError, match="no saved run"):
             loading.load(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_f46_a_recording_whose_other_parts_are_too_large_is_saved_all_the_same(small_limits):
+    snapshot = replace(tree(Node(py("f", 1), 1, 1)), notes=tuple(f"n{i}" for i in range(2000)))
+    with pytest.raises(LoadError, match="max_entries"):
+        fprof.parse(packed(snapshot), small_limits)
+    found = fprof.parse(packed(snapshot), Limits())
+    assert found.notes[: len(snapshot.notes)] == snapshot.notes

@@ -66,9 +66,12 @@ def _readable_text(snapshot: Snapshot) -> bytes:
         text = _text(snapshot)
         used = _used(text)
     part = 1.0
-    while used > 1:
-        # The part that is no function stays, so one try may not suffice.
-        part *= 0.9 / min(used, 10.0)
+    # The part that is no function stays, so one try may not suffice.  With none of the contexts it
+    # is all that is left: a reader then needs other limits.
+    for rest in reversed(range(_TRIES)):
+        if used <= 1:
+            break
+        part *= 0.9 / min(used, 10.0) if rest else 0.0
         if part < _LEAST_PART and snapshot.gpu is not None:
             snapshot = replace(snapshot, gpu=GpuSnapshot("off", _NO_GPU))
         text = _text(smaller(snapshot, part))
@@ -244,6 +247,8 @@ _STRING, _LIST, _OBJECT, _VALUE = 72, 64, 240, 44
 #: A text of ours that is no longer obeys all limits, whatever it holds.
 _SURELY_READ = 4 << 20
 
+#: A try takes seconds, at the end of a program.
+_TRIES = 6
 #: With a smaller part of the functions it is not they that need the room.
 _LEAST_PART = 1e-3
 _NO_GPU = "fastprof reads no file as large as the saved run with the GPU's data."
