@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from fastprof.errors import ExportError, UnknownSectionError
 from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.report.figures import duration
+from fastprof.report.framework import framework_of
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.phase_names import ALIASES
 from fastprof.report.rows import UNACCOUNTED
@@ -455,3 +457,11 @@ def test_another_phase_is_corrected_as_the_first_one(correct_times):
     assert rows[UNACCOUNTED].mean_ms == (4 if correct_times else 5)
     assert report.in_phase("all").steps == report.in_phase("all").in_phase("steps").steps
     assert report.in_phase("all").steps == report.steps
+
+
+def test_a_trainer_that_was_only_imported_runs_nothing():
+    trainer = py("fit", 1, "/site-packages/lightning/pytorch/trainer/trainer.py")
+    made = run(inside={"forward": [calls(trainer, 1, 1)]})
+    assert framework_of(build_report(made)) == "lightning"
+    made = run()
+    assert framework_of(build_report(replace(made, keys=(*made.keys, trainer)))) == "torch"
