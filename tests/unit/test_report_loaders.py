@@ -12,7 +12,8 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.report.figures import duration
-from fastprof.report.loaders import worker_advice
+from fastprof.report.loaders import loader_rows, worker_advice
+from fastprof.report.loaders_compared import compared
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import (
     LoaderStats,
@@ -322,3 +323,16 @@ def test_the_work_between_batches_is_the_step_of_a_loader() -> None:
     for between in ((0, 0), (90, 90 * MS // 100)):
         loader = row(run(workers(between=between)))
         assert (loader.step_ms, loader.needed, loader.advice) == (None, None, "")
+
+
+def test_stages_keep_only_training_loaders_apart() -> None:
+    """A validation loader may have the name of a training loader."""
+    for split in ("val", "train"):
+        loaders = tuple(
+            LoaderStats(f"loader{i}", split, 100, {"forward": (100, (1 + 9 * i) * 100 * MS)})
+            for i in range(2)
+        )
+        rows = loader_rows(replace(run(None), loaders=loaders))
+        assert compared(rows)
+        apart = compared(rows, {"loader0", "loader1"})
+        assert apart == (compared(rows) if split == "val" else [])

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
+import pytest
+from fastprof.errors import SnapshotError
 from fastprof.session.stages import Stages
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.stages import Stage
+from unit.findings_runs import found, run
 
 
 class Recorder:
@@ -63,3 +69,33 @@ def test_many_folds_end_in_one_stage() -> None:
     optimizers = [Optimizer() for _ in range(20)]
     found = stages_of(*[(optimizer, i, 5) for i, optimizer in enumerate(optimizers)])
     assert [row[1] for row in found] == [1] * 7 + [13]
+
+
+def test_an_optimizer_of_a_loop_that_became_one_stage_belongs_to_that_stage() -> None:
+    first, second, third = Optimizer(), Optimizer(), Optimizer()
+    turns = [(first, 0, 1), (second, 1, 1), (first, 0, 1)]
+    assert stages_of(*turns, (third, 2, 1), (second, 1, 1), (third, 2, 1)) == []
+
+
+def stage(first: int, loader: str, step_ms: int, data_ms: int) -> Stage:
+    """Return a stage of 50 steps."""
+    ns = step_ms * 1_000_000
+    sections = (("data", 50 * data_ms * 1_000_000),)
+    return Stage(first, 50, "Adam", loader, 50, 50 * ns, ns, ns, sections)
+
+
+def test_a_finding_names_the_stage_in_which_it_costs_most() -> None:
+    """Not the one whose short steps have the largest share of it."""
+    stages = (stage(0, "loader0", 2, 1), stage(50, "loader1", 100, 40))
+    made = replace(run({"data": 30, "forward": 40}), stages=stages)
+    said = " ".join(found(made)["data-loading"].evidence)
+    assert "50.0 % of stage 1, 40.0 % of stage 2: look at stage 2 (Adam, loader1) first" in said
+
+
+@pytest.mark.parametrize("stages", [9, 1])
+def test_f46_more_stages_or_sections_than_a_run_has_are_refused(stages: int) -> None:
+    """Their table has a column for each section of each stage."""
+    sections = tuple((f"s{i}", 1) for i in range(64 + (stages == 1)))
+    made = Snapshot({}, 1, stages=(Stage(0, 1, "", "", 1, 1, 1, 1, sections),) * stages)
+    with pytest.raises(SnapshotError, match="at most"):
+        Snapshot.from_dict(made.to_dict())

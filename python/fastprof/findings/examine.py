@@ -254,7 +254,7 @@ def _by_stage(facts: Facts, draft: Draft) -> tuple[str, ...]:
     stages = facts.report.stages
     if not stages or not draft.sections:
         return ()
-    most = max(stages, key=lambda stage: stage.share(*draft.sections))
+    most = max(stages, key=lambda stage: stage.share(*draft.sections) * stage.mean_ms * stage.steps)
     parts = [f"{percent(stage.share(*draft.sections))} of {stage.name}" for stage in stages]
     return (f"The sections take {', '.join(parts)}: look at {most.name} ({most.of}) first.",)
 

@@ -28,9 +28,9 @@ def compared(rows: Sequence[LoaderRow], apart: Collection[str] = ()) -> list[str
     Loaders with fewer batches than :data:`MIN_SAMPLES` are left out.
 
     Args:
-        apart: loaders of different stages of the run, whose models may differ.
+        apart: training loaders of different stages of the run, whose models may differ.
     """
-    rows = [row for row in rows if row.name not in apart]
+    rows = [row for row in rows if row.split != "train" or row.name not in apart]
     out: list[str] = []
     for split in dict.fromkeys(row.split for row in rows):
         known = [r for r in rows if r.split == split and r.batches >= MIN_SAMPLES]

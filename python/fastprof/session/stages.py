@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastprof.capture.options import Recorder
-from fastprof.snapshot.stages import Stage
-
-#: Further stages count as part of the last one: folds of a cross-validation, for example.
-_MOST = 8
+from fastprof.snapshot.stages import MAX_STAGES, Stage
 
 
 @dataclass(slots=True)
@@ -65,12 +62,14 @@ class Stages:
             current = stages[-1] if stages else None
             if current is None:
                 stages.append(_Open(optimizer, tag))
-            elif len(stages) < _MOST and (tag not in current.tags or not current.optimizer):
+            elif len(stages) < MAX_STAGES and (tag not in current.tags or not current.optimizer):
                 self._begin(current, optimizer, tag)
             self._of[by] = len(stages) - 1
         elif known < len(stages) - 1:
             del stages[known + 1 :]
             stages[known].result = None
+            for other, of in list(self._of.items()):
+                self._of[other] = min(of, known)
         stages[-1].tags.add(tag)
 
     def _begin(self, current: _Open, optimizer: str, tag: int) -> None:

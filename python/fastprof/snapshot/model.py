@@ -51,7 +51,7 @@ from fastprof.snapshot.memory import MemorySnapshot
 from fastprof.snapshot.operators import OperatorSnapshot
 from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers
-from fastprof.snapshot.stages import Stage
+from fastprof.snapshot.stages import MAX_STAGES, Stage
 from fastprof.snapshot.steps import MAX_PLACES, PlainSteps, SplitKind, SplitPlace, StepSeries
 from fastprof.snapshot.trace import TraceSnapshot
 
@@ -391,7 +391,7 @@ class Snapshot(Record):
     #: The time of each phase of the run; empty: the recording has no phases.
     phases: tuple[PhaseTime, ...] = ()
     #: Stages of the run; empty: one; None: recorded by an earlier fastprof.
-    stages: tuple[Stage, ...] | None = None
+    stages: Annotated[tuple[Stage, ...], AtMost(MAX_STAGES, "stages")] | None = None
     #: SHA-256 of source files by their paths; None: recorded by an earlier fastprof.
     sources: Mapping[str, str] | None = None
     #: Cache of derived values, not recorded data.

@@ -1,8 +1,15 @@
 """Stages of a run: parts of its steps with another optimizer on other data."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from fastprof.snapshot.codec import Count, Record
+from fastprof.snapshot.kinds import AtMost
+
+#: Further stages count as part of the last one: folds of a cross-validation, for example.
+MAX_STAGES = 8
+#: As many as the series of steps has.
+_MAX_SECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +30,4 @@ class Stage(Record):
     sum_ns: Count
     p50_ns: Count
     p95_ns: Count
-    sections: tuple[tuple[str, Count], ...] = ()
+    sections: Annotated[tuple[tuple[str, Count], ...], AtMost(_MAX_SECTIONS, "sections")] = ()
