@@ -122,6 +122,14 @@ def test_a_worker_is_promised_if_other_programs_leave_it_a_cpu(
         assert "other programs have the CPUs of this machine" in text(rule)
 
 
+def test_others_first_have_the_cpus_that_a_containers_limit_leaves_to_them() -> None:
+    made = with_cpus(computing(loaders=(loader(60, cpus=64),)), 64, used=1.0)
+    for others, advised in ((30, True), (64, False)):
+        ns = round(others * made.duration_ns)
+        rule = found(replace(made, meta={**made.meta, "cpu_limit": 2, "others_cpu_ns": ns}))
+        assert ("num_workers=1" in " ".join(rule["data-loading"].fix)) == advised
+
+
 def test_workers_save_what_fits_beside_the_step() -> None:
     # 60 ms of loading and 40 of other work: a worker that computes takes a fifth longer, and each
     # batch costs 2 ms more.

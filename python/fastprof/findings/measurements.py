@@ -583,7 +583,10 @@ class Facts:
             return 0.0
         if self.ranks_on_cpus > 1:
             return 0.0  # most of it is the other ranks, which have their part
-        return max(0.0, min(self.own_cpus, ns / duration))
+        allowed = self.report.meta.get("cpus")
+        # Within a container's limit, they first have the CPUs that it leaves to them anyway.
+        left = allowed - self.own_cpus if isinstance(allowed, (int, float)) else 0.0
+        return max(0.0, min(self.own_cpus, ns / duration - max(0.0, left)))
 
     @property
     def crowded(self) -> bool:
