@@ -238,6 +238,11 @@ def test_a_mask_that_is_filled_row_by_row_is_found_by_its_operators(tmp_path):
     assert rule.saving_ms == pytest.approx(20)
     assert "A pass fills one piece in line 5; a step runs 256 operations" in text(rule)
     assert "tensor-loop" not in found(replace(made, operators=few))
-    source.write_text(source.read_text().replace("float('-inf')", "m[i - 1, 0]"))
+    filling = source.read_text()
+    for made_of, item in (("{}", "i"), ("[None] * 64", "i"), ("x.new_zeros(64, 64)", "f'{i}'")):
+        changed = filling.replace("x.new_zeros(64, 64)", made_of).replace("i, i + 1 :", item)
+        source.write_text(changed)
+        assert "tensor-loop" not in found(replace(made, sources=digests(made)))
+    source.write_text(filling.replace("float('-inf')", "m[i - 1, 0]"))
     assert "tensor-loop" not in found(made)  # not the file of the run
     assert "tensor-loop" not in found(replace(made, sources=digests(made)))

@@ -36,16 +36,42 @@ def is_serial(lines: Sequence[str], key: Key, operation: Key) -> bool | None:
 def filling_line(lines: Sequence[str], key: Key) -> int | None:
     """Return the line where a loop of a function assigns to items, if no pass needs the last one.
 
-    None: there is none, or it is unknown.
+    None: there is none, or it is unknown.  Items of lists and dicts are no pieces of a tensor.
     """
     function = function_of(lines, key)
-    for loop in ast.walk(function) if function is not None else ():
+    if function is None:
+        return None
+    others = {
+        ast.unparse(target)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and _is_collection(node.value)
+        for target in node.targets
+    }
+    for loop in ast.walk(function):
         if not isinstance(loop, ast.For) or _carries(loop):
             continue
         for node in ast.walk(loop):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+                continue
+            if not _is_text(node.slice) and ast.unparse(node.value) not in others:
                 return max(1, key.line) + node.lineno - 1
     return None
+
+
+def _is_collection(node: ast.expr) -> bool:
+    """Return whether an expression makes a list or a dict."""
+    if isinstance(node, ast.BinOp):  # [None] * n
+        return _is_collection(node.left) or _is_collection(node.right)
+    if isinstance(node, ast.Call):
+        return called_name(node.func) in ("dict", "list", "defaultdict", "OrderedDict")
+    return isinstance(node, (ast.Dict, ast.DictComp, ast.List, ast.ListComp))
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Return whether an index is a text, which no tensor takes."""
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def _carries(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
