@@ -77,6 +77,19 @@ def test_an_optimizer_of_a_loop_that_became_one_stage_belongs_to_that_stage() ->
     assert stages_of(*turns, (third, 2, 1), (second, 1, 1), (third, 2, 1)) == []
 
 
+def test_a_loop_with_a_new_optimizer_in_each_pass_is_not_read_in_each_pass() -> None:
+    """The inner loop of MAML: reading the series of steps takes a millisecond."""
+    recorder, outer, read = Recorder(), Optimizer(), []
+    window = recorder.window
+    recorder.window = lambda first, /: read.append(first) or window(first)  # type: ignore
+    stages = Stages(recorder, "loader{}".format)  # type: ignore[arg-type]
+    for _ in range(20):
+        for optimizer, tag in ((Optimizer(), 1), (outer, 0)):
+            stages.at_step(optimizer, "SGD", tag)
+            recorder.walls.append(1)
+    assert len(read) <= 2
+
+
 def stage(first: int, loader: str, step_ms: int, data_ms: int) -> Stage:
     """Return a stage of 50 steps."""
     ns = step_ms * 1_000_000

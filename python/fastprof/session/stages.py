@@ -66,6 +66,7 @@ class Stages:
                 self._begin(current, optimizer, tag)
             self._of[by] = len(stages) - 1
         elif known < len(stages) - 1:
+            stages[known].tags.update(*(gone.tags for gone in stages[known + 1 :]))
             del stages[known + 1 :]
             stages[known].result = None
             for other, of in list(self._of.items()):
