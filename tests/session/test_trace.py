@@ -411,6 +411,27 @@ def test_a_window_that_clear_begins_anew_knows_the_wall_clock() -> None:
     assert 0 <= start_ns <= end_ns
 
 
+def test_the_first_step_begins_when_set_up_ends(tmp_path: Path, backend: str) -> None:
+    prof = Profiler(gpu=False, recorder={"backend": backend}, trace=TraceOptions(save_dir=tmp_path))
+    with prof:
+        prof.enter_phase("setup")
+        long_call()
+        prof.leave_phase("setup")
+        for _ in range(2):
+            step()
+            prof.step()
+        prof.enter_phase("setup")
+        long_call()
+        prof.leave_phase("setup")
+        prof.step()
+    data = trace_kit.load(tmp_path / "rank0_trace.json.gz")
+    first, *_, last = sorted(trace_kit.spans(data, "long_call"), key=lambda call: call["ts"])
+    steps = {name: trace_kit.spans(data, f"ProfilerStep#{name}")[0] for name in (0, 2)}
+    assert steps[0]["ts"] >= first["ts"] + first["dur"]
+    assert steps[2]["ts"] <= last["ts"]  # a later set-up interrupts a step
+    assert prof.report().steps.count == 3
+
+
 def test_s0_18_run_with_trace(tmp_path: Path) -> None:
     from helpers import run_command
 

@@ -69,11 +69,14 @@ class RunPhase:
         if phase in _ASIDE:
             self._asides.append((phase, self._set(number), True))
             return
+        first = phase == "steps" and self._in_turn == "setup" and not self._recorder.steps
         self._in_turn = phase
         if self._asides:
             self._asides[0] = (self._asides[0][0], number, False)
         else:
             self._set(number)
+            if first:
+                self._recorder.mark()  # the first step begins here, not with the run
 
     def are_workers_apart(self, what: str, steps: int) -> bool:
         """Return whether a loader leaves a step if it starts or ends workers now, after ``steps``.
