@@ -121,5 +121,6 @@ def _is_asynchronous(error: BaseException, innermost: TracebackType) -> bool:
         return False
     if type(error).__module__ == "_queue":  # Empty
         return False
-    codes = innermost.tb_frame.f_code.co_code
-    return codes[innermost.tb_lasti] not in _RAISING
+    codes, last = innermost.tb_frame.f_code.co_code, innermost.tb_lasti
+    # Compiled code (Cython, ctypes) makes frames without instructions: it raises in C.
+    return 0 <= last < len(codes) and codes[last] not in _RAISING

@@ -65,14 +65,20 @@ def begin() -> None:
     if _others is not None:
         return
     path = list(sys.path)
-    if path and not getattr(sys.flags, "safe_path", False) and path[0] == _command_folder():
+    # Empty: python -c, as fastprof starts the ranks of a job.
+    safe = getattr(sys.flags, "safe_path", False)
+    if path and not safe and path[0] in ("", _command_folder()):
         del path[0]
     _standard = [entry for entry in path if _is_standard(entry)]
     _others = [entry for entry in path if not _is_standard(entry)]
     _given[:] = path
+    replaced = _replaced()
+    if replaced:
+        # runpy, which came before, has found these on the path.  Not what sitecustomize has put in
+        # a module's place: that is the program's.
+        replaced &= _shadowed(sys.path)
     sys.path[:] = [*_standard, *_others]
-    # runpy, which came before, has found these in the current folder.
-    for name in _replaced():
+    for name in replaced:
         del sys.modules[name]
 
 

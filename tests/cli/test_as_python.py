@@ -12,6 +12,7 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.cli.launch import _RANK
 from helpers import ChildResult, run_command
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
@@ -99,6 +100,35 @@ def test_every_way_to_start_a_program_is_pythons(
     assert ours.returncode == plain.returncode == 1
     # The traceback is Python's, frame by frame.
     assert ours.stderr == plain.stderr
+
+
+def test_a_rank_of_a_job_is_pythons(ways: Path) -> None:
+    plain = python("show.py", cwd=ways)
+    ours = python("-c", _RANK, "run", "-o", "out", "show.py", cwd=ways)
+    assert len(of_program(plain.stdout)) == 4
+    assert of_program(ours.stdout) == of_program(plain.stdout)
+
+
+def test_a_module_that_sitecustomize_replaces_stays_replaced(
+    tmp_path: Path, command: Sequence[str]
+) -> None:
+    for name in ("site_folder", "here"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "site_folder" / "other_sqlite3.py", "")
+    write(
+        tmp_path / "site_folder" / "sitecustomize.py",
+        """
+        import sys, other_sqlite3
+        sys.modules["sqlite3"] = other_sqlite3
+        """,
+    )
+    write(tmp_path / "here" / "show.py", "import sqlite3; print('|', sqlite3.__name__)")
+    path = os.pathsep.join([str(tmp_path / "site_folder"), ENV["PYTHONPATH"]])
+    # Without the guard, which is another sitecustomize.
+    result = python(
+        *command, "show.py", cwd=tmp_path / "here", env={"PYTHONPATH": path}, guard=False
+    )
+    assert of_program(result.check().stdout) == ["| other_sqlite3"]
 
 
 def test_without_a_current_folder(tmp_path: Path) -> None:

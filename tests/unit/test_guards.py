@@ -9,6 +9,7 @@ import queue
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,6 +144,13 @@ def test_own_errors_stop(action: Callable[[], object]) -> None:
     assert guarded(action)
     with dropped():
         action()
+
+
+@pytest.mark.parametrize("last", [-1, 1_000_000])
+def test_errors_of_frames_without_instructions_stop(last: int) -> None:
+    # As compiled code makes them, for tracebacks only.
+    traceback = types.TracebackType(None, sys._getframe(), last, 1)
+    assert not is_from_outside(NotImplementedError().with_traceback(traceback))
 
 
 def test_other_kinds_pass() -> None:

@@ -120,8 +120,20 @@ def _wait_for_threads() -> None:
     Executors end theirs in the same function, which does nothing when the interpreter calls it.
     """
     shutdown = getattr(threading, "_shutdown", None)
-    if callable(shutdown) and threading.current_thread() is threading.main_thread():
+    if not callable(shutdown) or threading.current_thread() is not threading.main_thread():
+        return
+    try:
         shutdown()
+    except BaseException as error:  # Ctrl-C, a signal handler, a function of the program
+        tb = error.__traceback__
+        raised = [error.with_traceback(tb and tb.tb_next)]
+
+        def again() -> None:
+            threading._shutdown = shutdown  # type: ignore[attr-defined]
+            raise raised.pop()
+
+        # The interpreter prints and drops what its call raises.
+        threading._shutdown = again  # type: ignore[attr-defined]
 
 
 def _explain_limit(error: Exception, run: Run) -> None:
