@@ -230,14 +230,19 @@ def test_a_mask_that_is_filled_row_by_row_is_found_by_its_operators(tmp_path):
     block = calls(py("forward", 2, str(source), "Block.forward"), 20, 4, calls(LINEAR, 16, 12))
     phases = {"forward": 36, "backward": 40, "optimizer": 4}
     few = operators({"aten::slice": 3, "aten::mm": 9})  # 10 calls of each per step
-    layer = replace(few, rows=tuple(replace(row, calls=768) for row in few.rows))
-    made = run(phases, step_ms=84, inside={"forward": [block]}, operators=layer)
+    some, many = (
+        replace(few, rows=tuple(replace(row, calls=count) for row in few.rows))
+        for count in (768, 9216)
+    )
+    made = run(phases, step_ms=84, inside={"forward": [block]}, operators=many)
     made = replace(made, sources=digests(made))
     rule = found(made)["tensor-loop"]
     assert "fills a tensor piece by piece in Block.forward (mask.py:2)" in rule.title
     assert rule.saving_ms == pytest.approx(20)
-    assert "A pass fills one piece in line 5; a step runs 256 operations" in text(rule)
+    assert "A pass fills one piece in line 5; a step runs 3072 operations" in text(rule)
     assert "tensor-loop" not in found(replace(made, operators=few))
+    # 256 pieces in 20 ms: most of it is in operators such as x @ m.
+    assert "tensor-loop" not in found(replace(made, operators=some))
     filling = source.read_text()
     for made_of, item in (("{}", "i"), ("[None] * 64", "i"), ("x.new_zeros(64, 64)", "f'{i}'")):
         changed = filling.replace("x.new_zeros(64, 64)", made_of).replace("i, i + 1 :", item)

@@ -214,7 +214,8 @@ def _filling(facts: Facts) -> Draft | None:
     """A loop in forward that fills a tensor piece by piece: ``mask[i, i + 1:] = value``.
 
     Operators of Python are no calls that a hook sees, so their time is the function's own.  The
-    source shows the loop, and torch.profiler how many pieces it fills.
+    source shows the loop, and torch.profiler how many pieces it fills: other operators of the
+    function, such as ``a @ b``, take the rest.
     """
     hot, operators = facts.hot_in("forward"), facts.report.operators
     if hot is None or not is_users(hot.key) or operators is None or not operators.steps:
@@ -224,13 +225,14 @@ def _filling(facts: Facts) -> Draft | None:
     if found is None or pieces < _TIMES:
         return None
     own = dict(hot.parts).get(None, 0.0) * hot.share * facts.use("forward").ms
-    at = where(hot.key)
+    ms = min(own, pieces * _CALL_MS / facts.cpu_waits.part(FORWARD))
+    at, most = where(hot.key), f", at most {span_text(ms, facts)} of it here" if ms < own else ""
     return share_draft(
-        facts, _ANY, own,
+        facts, _ANY, ms,
         rule="tensor-loop",
         title=f"{{share}} of the step is a loop that fills a tensor piece by piece in {at}",
         evidence=(
-            (f"Its own code takes {span_text(own, facts)}. A pass fills one piece in line {found}; "
+            (f"Its own code takes {span_text(own, facts)}{most}. A pass fills one piece in line {found}; "
             f"a step runs {plural(round(pieces), 'operation')} that {_CHOOSE}."),
         ),
         fix=(
