@@ -71,7 +71,7 @@ SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=382), min_size=8
 )
 
 
-@given(st.sampled_from(NAMES), SECRETS, st.sampled_from([*range(7)]))
+@given(st.sampled_from(NAMES), SECRETS, st.sampled_from([*range(9)]))
 def test_p7_no_form_of_a_value_that_may_be_a_secret_is_kept(name: str, secret: str, form: int):
     words = [
         [f"--{name}", secret],
@@ -80,6 +80,8 @@ def test_p7_no_form_of_a_value_that_may_be_a_secret_is_kept(name: str, secret: s
         [f"{name}={secret}"],
         ["--data", f"https://me:{secret}@host/x"],
         ["--data", f"https://host/x?{name}={secret}"],
+        ["--config", f"{{wandb: {{{name}: {secret}}}}}"],
+        ["--data", f"mysql -u root -p{secret}"],
         [f"--{name}", "1", secret],
     ][form]
     assert secret not in command_line(["train.py", "--lr", "0.1", *words])

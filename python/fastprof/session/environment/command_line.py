@@ -45,6 +45,8 @@ _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
 _SETTING = re.compile(
     r"(--?[A-Za-z][\w.-]{0,60}|[+~]{0,2}[A-Za-z_]+(?:[./][A-Za-z_]+){0,9})=(.*)", re.DOTALL
 )
+#: No name or path of a model has these: a command or a setting, which may hold anything.
+_COMPOUND = re.compile(r"[\s{}\"']")
 #: User and password in an address, and its query.
 _LOGIN = re.compile(r"^((?:[\w+.-]+://)?).*@", re.DOTALL)
 _QUERY = re.compile(r"[?#;&].*", re.DOTALL)
@@ -101,7 +103,7 @@ def _value(option: str, value: str) -> str:
     if is_secret(name):
         return HIDDEN
     if re.split(r"[./]", name)[-1].replace("-", "_").lower() in _HARMLESS:
-        return without_logins(value)
+        return HIDDEN if _COMPOUND.search(value) else without_logins(value)
     return value if _is_open(value) else HIDDEN
 
 
