@@ -6,7 +6,7 @@ hundred standard modules before the program, and others while it runs and after 
 - until the program starts, the standard library stands first on ``sys.path`` (:func:`begin`);
 - the program gets the ``sys.path`` that ``python`` would give it, and ``sys.modules`` without the
   standard modules that its own ones shadow (:func:`hand_over`);
-- what fastprof imports later, it imports inside :class:`Protected`.
+- what fastprof imports later, it imports inside :class:`Protected`, or by :func:`standard`.
 
 Modules that the program does not shadow stay in ``sys.modules``: a second copy of ``threading`` or
 ``logging`` would split their state (docs/decisions/0032-own-imports.md).  Where fastprof is a
@@ -45,6 +45,8 @@ _standard: list[str] = []
 _others: list[str] | None = None
 #: ``sys.path`` without the folder of the command, in the interpreter's order.
 _given: list[str] = []
+#: What :func:`standard` has returned.
+_found: "dict[str, Any]" = {}
 #: fastprof's own modules that the program must not find.
 _kept: "dict[str, Any]" = {}
 
@@ -132,6 +134,18 @@ class Protected:
             if name.partition(".")[0] in names:
                 _kept[name] = sys.modules.pop(name)
         sys.modules.update(self._theirs)
+
+
+def standard(name: str) -> "Any":
+    """Return a standard module; only the first call looks for the program's modules.
+
+    That reads the program's folder, which may have any number of files.
+    """
+    module = _found.get(name)
+    if module is None:
+        with Protected():
+            module = _found[name] = __import__(name)
+    return module
 
 
 def _shadowed(path: list[str]) -> set[str]:

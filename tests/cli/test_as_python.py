@@ -131,6 +131,24 @@ def test_a_module_that_sitecustomize_replaces_stays_replaced(
     assert of_program(result.check().stdout) == ["| other_sqlite3"]
 
 
+def test_decorators_do_not_read_the_programs_folder_each_time(tmp_path: Path) -> None:
+    write(
+        tmp_path / "decorates.py",
+        """
+        import sys
+        from fastprof import profile_section
+        def decorate(): profile_section("part")(lambda: None)
+        decorate()
+        read = []
+        sys.addaudithook(lambda event, args: event == "os.listdir" and read.append(args))
+        decorate()
+        print("|", read)
+        """,
+    )
+    result = python("-m", "fastprof", "run", "-o", "out", "decorates.py", cwd=tmp_path)
+    assert of_program(result.check().stdout) == ["| []"]
+
+
 def test_without_a_current_folder(tmp_path: Path) -> None:
     script = write(tmp_path / "show.py", SHOW)
     gone = tmp_path / "gone"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fastprof import _core
 from fastprof._core import profile_section as profile_section
-from fastprof.own_imports import Protected
+from fastprof.own_imports import standard
 
 # ``import fastprof`` loads this module and must be quick: typing, functools and inspect
 # are loaded at their first use.
@@ -61,9 +61,7 @@ def decorate(section: Section, function: Any) -> Any:
             f"profile_section({section.name!r:.80}) decorates functions, "
             f"not {type(function).__name__}"
         )
-    with Protected():
-        import inspect
-
+    inspect = standard("inspect")
     if inspect.iscoroutinefunction(function):
         return _coroutine(section, function)
     if inspect.isasyncgenfunction(function):
@@ -75,11 +73,8 @@ def decorate(section: Section, function: Any) -> Any:
 
 def _like(function: Callable[..., Any]) -> Callable[[_F], _F]:
     """Return ``functools.wraps(function)``."""
-    with Protected():
-        import functools
-
-    # functools declares another type than it received; the wrapped object stays a function.
-    return functools.wraps(function)  # type: ignore[return-value]
+    wraps: Callable[[_F], _F] = standard("functools").wraps(function)
+    return wraps
 
 
 def _plain(section: Section, function: Callable[..., Any]) -> Callable[..., Any]:
