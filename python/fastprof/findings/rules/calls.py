@@ -232,7 +232,8 @@ def _filling(facts: Facts) -> Draft | None:
         rule="tensor-loop",
         title=f"{{share}} of the step is a loop that fills a tensor piece by piece in {at}",
         evidence=(
-            (f"Its own code takes {span_text(own, facts)}{most}. A pass fills one piece in line {found}; "
+            f"Its own code takes {span_text(own, facts)}{most}.",
+            (f"A pass fills one piece in line {found}; "
             f"a step runs {plural(round(pieces), 'operation')} that {_CHOOSE}."),
         ),
         fix=(
