@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import fastprof
 import pytest
 from fastprof import BusyError
 from fastprof.capture import Recorder
@@ -371,3 +372,18 @@ def test_threads_that_end_before_the_run_have_their_names() -> None:
     screen = report.to_text()
     assert "Other threads, without waits per step: augmenter" in screen
     assert "thread 1" not in screen
+
+
+def test_a_thread_whose_name_raises_is_no_harm() -> None:
+    ended = threading.Event()
+    name = property(lambda thread: thread.missing)
+    thread = type("Nameless", (threading.Thread,), {"name": name})(target=ended.wait)
+    thread.start()
+    try:
+        with fastprof.Profiler() as profiler:
+            profiler.step()
+        names = [tree.name for tree in profiler.snapshot().threads]
+    finally:
+        ended.set()
+        thread.join()
+    assert threading.current_thread().name in names

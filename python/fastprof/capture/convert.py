@@ -37,6 +37,7 @@ from fastprof.capture.calibrate import calibration
 from fastprof.capture.split import late_gpu_wait, make_split
 from fastprof.capture.trace import trace_from_export
 from fastprof.errors import SnapshotError
+from fastprof.guards import dropped
 from fastprof.snapshot import (
     Calibration,
     EventCost,
@@ -272,7 +273,13 @@ def thread_names() -> dict[int, str]:
     """Return the names of Python's threads by their ident."""
     # Read the registry without threading's lock: a signal handler that interrupted a holder
     # of the lock may take a snapshot.
-    return {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
+    names = {}
+    for ident, thread in dict(getattr(threading, "_active", {})).items():
+        with dropped():  # the property of a class of the program
+            name = thread.name
+            if isinstance(name, str):
+                names[ident] = name
+    return names
 
 
 def _threads(rows: Sequence[Any], noted: Mapping[int, str]) -> tuple[ThreadTree, ...]:
