@@ -147,6 +147,15 @@ def test_a_source_that_may_be_another_one_is_not_read(file: str) -> None:
     assert "line 4" not in evidence(loaded(getitem("/nowhere/data.py"), read(30)))
 
 
+def test_a_file_that_was_edited_during_the_run_is_not_the_one_that_ran(file: str) -> None:
+    made = replace(loaded(getitem(file), read(30)), duration_ns=10 * 10**9)
+    until = round(1e9 + 10) * 10**9
+    made = replace(made, meta={**made.meta, "recorded_until_ns": until})
+    for changed_s, known in ((-100, True), (0, True), (5, False)):
+        os.utime(file, (1e9 + changed_s,) * 2)
+        assert ("line 4" in evidence(replace(made, sources=digests(made)))) == known
+
+
 def test_a_script_is_named_relative_to_where_it_was_started(file: str, monkeypatch) -> None:
     monkeypatch.chdir(Path(file).parent)
     assert "line 4" in evidence(loaded(getitem("data.py"), read(30)))

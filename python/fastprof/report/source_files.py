@@ -18,17 +18,24 @@ from fastprof.snapshot import Snapshot
 _SUFFIXES = (".py", ".pyw")
 _MOST_BYTES = 2 << 20
 _MOST_FILES = 200
+#: A file changed later than this after the run's begin may not be the one that ran; clocks differ.
+_MAY_DIFFER_NS = 1_000_000_000
 
 
 def digests(snapshot: Snapshot) -> dict[str, str]:
-    """Return the SHA-256 of the files of the functions with most own time, by their paths."""
+    """Return the SHA-256 of the files of the functions with most own time, by their paths.
+
+    Without files that were changed during the run: a program under way is often edited.
+    """
+    until = snapshot.meta.get("recorded_until_ns")
+    began = until - snapshot.duration_ns if isinstance(until, int) else None
     ns: dict[str, int] = {}
     files = [key.file if key.kind == "python" else "" for key in snapshot.keys]
     for tree in (*snapshot.threads, *snapshot.worker_threads):
         for key, own in zip(tree.nodes.key, tree.nodes.self_ns, strict=True):
             ns[files[key]] = ns.get(files[key], 0) + own
     largest = sorted((file for file in ns if file.endswith(_SUFFIXES)), key=lambda f: -ns[f])
-    return dict(_of_files(largest[:_MOST_FILES]))
+    return dict(_of_files(largest[:_MOST_FILES], began))
 
 
 def lines_of(path: str, snapshot: Snapshot) -> list[str]:
@@ -50,10 +57,12 @@ def lines_of(path: str, snapshot: Snapshot) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").splitlines(keepends=True)
 
 
-def _of_files(paths: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _of_files(paths: Iterable[str], began: int | None) -> Iterable[tuple[str, str]]:
     for path in paths:
         try:
             found = os.stat(path)
+            if began is not None and found.st_mtime_ns > began + _MAY_DIFFER_NS:
+                continue
             digest = _digest(os.path.abspath(path), found.st_mtime_ns, found.st_size)
         except (OSError, ValueError):  # a bad name, too
             continue
