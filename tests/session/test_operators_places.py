@@ -209,6 +209,65 @@ def test_steps_that_end_inside_backward_have_whole_windows(printed: list[str], c
     assert done == "done"
 
 
+#: Each has a block of ``record_function`` in which a step or the run ends, or a profiler begins.
+BLOCKS = {
+    "of the optimizer": """
+with torch_loop.attach(gpu=False, operators=options()):
+    optimizer = torch.optim.SGD([x], lr=0.1)
+    for _ in range(10):
+        multiply()
+        optimizer.step()
+""",
+    "of the program": """
+with profiler() as prof:
+    for _ in range(10):
+        with Block("step"), Block("inner"):
+            multiply()
+            prof.step()
+""",
+    "at the end of the run": """
+prof = profiler(schedule=None)
+prof.start()
+with Block("step"):
+    multiply()
+    prof.stop()
+""",
+    "around a profiler of the program": """
+with profiler(schedule=None) as prof:
+    with Block("step"):
+        multiply()
+        with torch.profiler.profile(activities=KINDS): multiply()
+""",
+}
+
+
+@program(
+    """
+Block = torch.profiler.record_function
+enter, leave = Block.__enter__, Block.__exit__
+recorded, late = {}, []
+def entered(block):
+    recorded[id(block)] = torch.autograd._profiler_enabled()
+    return enter(block)
+def left(block, *error):
+    if recorded.pop(id(block), False):
+        late.append(not torch.autograd._profiler_enabled())
+    return leave(block, *error)
+Block.__enter__, Block.__exit__ = entered, left
+CASE
+assert (Block.__enter__, Block.__exit__) == (entered, left)
+print(any(late), len(late) > 0)
+torch_is_well()
+""",
+    **BLOCKS,
+)
+def test_no_block_of_the_program_outlives_the_session_it_began_in(
+    printed: list[str], case: str
+) -> None:
+    # torch writes its end into the session's memory, which is free then.
+    assert printed == ["False True", "done"]
+
+
 @program("""
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
 optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}

@@ -4,7 +4,8 @@ A session of torch.profiler belongs to the thread that began it.  Backward calls
 in a copy of the thread's state and drops the copy at its end: a session that begins there is lost,
 and one that ends there stays in the thread although it is over.  All sessions of a process share
 one collector, which the latest takes.  torch crashes if a session ends without its collector, and
-if the results of one that ended elsewhere are written.
+if the results of one that ended elsewhere are written.  It writes the end of a ``record_function``
+into the memory of the session in which it began, also if that has ended and its memory is free.
 """
 
 import sys
@@ -12,9 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from fastprof.guards import dropped
 from fastprof.session.operators.torch_profile import one_cycle, start_quietly
 from fastprof.session.operators.user_profiler import ForeignProfiler
-from fastprof.session.patching.wrapping import wrap
+from fastprof.session.patching.wrapping import After, wrap
 
 
 def in_backward() -> bool:
@@ -30,11 +32,13 @@ class Session:
     Args:
         profile: the new ``torch.profiler.profile``; None: the window has none, because it is lost.
         foreign: watches the program's sessions, which take the collector.
+        blocks: knows the blocks that have to end first.
     """
 
-    def __init__(self, profile: Any, foreign: ForeignProfiler) -> None:
+    def __init__(self, profile: Any, foreign: ForeignProfiler, blocks: "OpenBlocks") -> None:
         self._profile = profile
         self._foreign = foreign
+        self._blocks = blocks
         # Not the thread's number, which a later thread may get.
         self._thread = threading.local()
         self._taken = False  # its collector is another session's
@@ -80,6 +84,7 @@ class Session:
             if live and self._taken:
                 self._prepare()
             if live or not (failed or self._taken or _records(profile)):
+                self._blocks.end()
                 profile.stop()
         self._profile = None
         has_results = getattr(profile.profiler, "kineto_results", None) is not None
@@ -100,6 +105,7 @@ class Session:
         """End because the program begins a session, in this thread or another one."""
         profile = self._profile
         if profile is not None and self.is_my_thread and is_live():
+            self._blocks.end()
             if self._hushed:
                 _autograd()._disable_profiler()
                 _autograd()._enable_record_function(True)
@@ -124,30 +130,92 @@ class Session:
             self._hushed = True
 
 
+class _Wrappers:
+    """Functions of torch that call one of ours, too."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def add(self, owner: Any, name: str, after: After) -> None:
+        original = getattr(owner, name)
+        wrapper = wrap(original, None, after)
+        setattr(owner, name, wrapper)
+        self._replaced.append((owner, name, original, wrapper))
+
+    def forget(self) -> None:
+        """Restore them, unless foreign functions replaced ours since."""
+        for owner, name, original, wrapper in self._replaced:
+            if getattr(owner, name) is wrapper:
+                setattr(owner, name, original)
+        self._replaced.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._replaced)
+
+
 class BackwardEnds:
     """Calls ``ended`` whenever a call of autograd has ended, from :meth:`watch` on."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
-        self._replaced: list[tuple[str, Any, Any]] = []
+        self._wrappers = _Wrappers()
 
     def watch(self) -> None:
         """Wrap torch's functions, if they are not wrapped yet."""
-        if self._replaced:
+        if self._wrappers:
             return
         # Called by each user of autograd, and by no other hooks of fastprof.
         for name in ("backward", "grad"):
-            original = getattr(_autograd(), name)
-            wrapper = wrap(original, None, lambda args, kwargs, result: self._ended())
-            setattr(_autograd(), name, wrapper)
-            self._replaced.append((name, original, wrapper))
+            self._wrappers.add(_autograd(), name, lambda args, kwargs, result: self._ended())
 
     def forget(self) -> None:
-        """Restore them, unless foreign functions replaced ours since."""
-        for name, original, wrapper in self._replaced:
-            if getattr(_autograd(), name) is wrapper:
-                setattr(_autograd(), name, original)
-        self._replaced.clear()
+        """Restore torch's functions."""
+        self._wrappers.forget()
+
+
+class OpenBlocks:
+    """The blocks of ``record_function`` that began in a session and are open, per thread.
+
+    ``Optimizer.step`` is such a block, and its hooks end a step.  The program has others.
+    """
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+        self._wrappers = _Wrappers()
+
+    def watch(self) -> None:
+        """Notice blocks from now on."""
+        if not self._wrappers:
+            block = sys.modules["torch.autograd.profiler"].record_function
+            self._wrappers.add(block, "__enter__", self._entered)
+            self._wrappers.add(block, "__exit__", self._left)
+
+    def forget(self) -> None:
+        """Restore torch's functions."""
+        self._wrappers.forget()
+
+    def end(self) -> None:
+        """End those of this thread, the innermost first; their second end does nothing."""
+        for block in self._open()[::-1]:
+            with dropped():
+                block.__exit__(None, None, None)
+        self._open().clear()
+
+    def _open(self) -> list[Any]:
+        blocks: list[Any] = self._here.__dict__.setdefault("blocks", [])
+        return blocks
+
+    def _entered(self, args: Any, kwargs: Any, result: Any) -> None:
+        if is_live():
+            self._open().append(args[0])
+
+    def _left(self, args: Any, kwargs: Any, result: Any) -> None:
+        blocks = self._open()
+        # By identity, the latest: a block may be entered again in itself.
+        for i in range(len(blocks) - 1, -1, -1):
+            if blocks[i] is args[0]:
+                del blocks[i]
+                return
 
 
 def _autograd() -> Any:

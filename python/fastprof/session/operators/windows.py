@@ -15,7 +15,13 @@ from fastprof.session.operators.function_hook import FunctionHook
 from fastprof.session.operators.limit import EventLimit
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.operators.results import WindowResults
-from fastprof.session.operators.session import BackwardEnds, Session, in_backward, is_live
+from fastprof.session.operators.session import (
+    BackwardEnds,
+    OpenBlocks,
+    Session,
+    in_backward,
+    is_live,
+)
 from fastprof.session.operators.torch_profile import make_profile, wait_for_all_ranks
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.collector import collector_paused
@@ -53,6 +59,7 @@ class OperatorWindows:
         self._results = WindowResults(self._options, faults, rank)
         self._foreign = ForeignProfiler(self._disturbed)
         self._backward = BackwardEnds(self._backward_ended)
+        self._blocks = OpenBlocks()
         self._late: int | None = None  # the step that began in backward, which has to end first
         self._hindered = self._busy = False
         self._limit = EventLimit(self._options.max_events)
@@ -132,6 +139,7 @@ class OperatorWindows:
         """Forget everything, in a forked child: the parent keeps it."""
         self._ended = True
         self._backward.forget()
+        self._blocks.forget()
         if self._session is not None:
             self._session.hush()
 
@@ -241,6 +249,7 @@ class OperatorWindows:
         if self._session is None:
             self._foreign.uninstall()
             self._backward.forget()
+            self._blocks.forget()
 
     def _action(self, step: int) -> str:
         if step < self._not_before:
@@ -258,6 +267,7 @@ class OperatorWindows:
             if self._ended:
                 return
         self._foreign.install()
+        self._blocks.watch()
         self._limit.window_begins()
         if options.align_ranks:
             wait_for_all_ranks()
@@ -268,7 +278,7 @@ class OperatorWindows:
         self._lost_this = self._foreign.active or is_live()
         if self._lost_this:
             self._lose(_BY_PROGRAM)
-            self._session = Session(None, self._foreign)
+            self._session = Session(None, self._foreign, self._blocks)
             return
         if options.with_stack and self._hook.take_away() and self._results.are_empty:
             self._faults.notes.append(
@@ -282,7 +292,7 @@ class OperatorWindows:
             profile = make_profile(
                 torch, options, self._action_in_window, count, cuda=bool(self._results.device)
             )
-            self._session = Session(profile, self._foreign)
+            self._session = Session(profile, self._foreign, self._blocks)
             self._session.start()
 
     def _adopt(self, torch: Any) -> None:
