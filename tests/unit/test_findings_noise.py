@@ -120,6 +120,13 @@ def test_threads_are_too_many_if_other_programs_have_cpus() -> None:
         assert rules["cpu-contention"].fix[0].startswith(told if fix else "Stop the other")
 
 
+def test_threads_that_all_find_a_cpu_are_not_too_many() -> None:
+    busy = without_a_cpu(30, used=0.8, cpus=64)
+    others = {"torch_threads": 32, "others_cpu_ns": 10 * busy.duration_ns}
+    rule = noted(replace(busy, meta={**busy.meta, **others}))["cpu-contention"]
+    assert rule.fix[0].startswith("Stop the other")
+
+
 @pytest.mark.parametrize("used", [2, 6.3, None])
 def test_if_other_programs_have_the_cpus_it_is_a_note(used: float | None) -> None:
     made = without_a_cpu(20, used=used)

@@ -84,7 +84,7 @@ def _who(facts: Facts, own: bool, others: str) -> str:
 
 
 def _threads_with_cpus(facts: Facts) -> tuple[str, ...]:
-    """Return how many threads find a CPU beside other programs; empty if all do, or unknown.
+    """Return how many threads find a CPU beside other programs; empty if all do.
 
     An operation ends with its slowest thread: two threads on 1.5 CPUs took ten times as long as
     one.
@@ -92,9 +92,10 @@ def _threads_with_cpus(facts: Facts) -> tuple[str, ...]:
     threads = _torch_threads(facts)
     if not facts.cpu_waits.matter or threads is None or facts.cpus is None or facts.ranks > 1:
         return ()
-    if threads <= 1:
+    free, known = int(facts.cpus - facts.others_cpus), "others_cpu_ns" in facts.report.meta
+    if threads <= 1 or (known and threads <= free):
         return ()
-    count = max(1, min(threads - 1, int(facts.cpus - facts.others_cpus)))
+    count = max(1, min(threads - 1, free))
     return (
         (f"torch.set_num_threads({count}), or OMP_NUM_THREADS={count}: other programs have CPUs, "
         "and an operation ends with the slowest of its threads."),
