@@ -45,6 +45,10 @@ _standard: list[str] = []
 _others: list[str] | None = None
 #: ``sys.path`` without the folder of the command, in the interpreter's order.
 _given: list[str] = []
+#: The entered :class:`Protected`; what they keep of the program: its modules, and its ``sys.path``.
+_entered: "list[Protected]" = []
+_theirs: "dict[str, Any]" = {}
+_path: list[str] | None = None
 #: What :func:`standard` has returned.
 _found: "dict[str, Any]" = {}
 #: fastprof's own modules that the program must not find.
@@ -106,34 +110,58 @@ def hand_over(first: str | None, load: "Callable[[], object]") -> None:
 
 
 class Protected:
-    """Context manager: imports find the standard library, whatever the program has imported."""
+    """Context manager: imports find the standard library, whatever the program has imported.
 
-    __slots__ = ("_path", "_theirs")
+    The first of several threads changes the modules, and the last one to leave changes them back.
+    """
+
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        self._theirs: dict[str, Any] = {}
-        self._path: list[str] | None = None
         if _others is None:
             return
-        names = _shadowed(sys.path) | _replaced() | {name.partition(".")[0] for name in _kept}
-        if not names:
+        _entered.append(self)
+        if _entered[0] is not self:
             return
-        for name in list(sys.modules):
-            if name.partition(".")[0] in names:
-                self._theirs[name] = sys.modules.pop(name)
-        sys.modules.update(_kept)
-        # The program's folders stay behind: another thread may import from them meanwhile.
-        self._path, sys.path = sys.path, [*_standard, *sys.path]
+        try:
+            _hide_theirs()
+        except BaseException:  # from a signal handler
+            _entered.remove(self)
+            sys.modules.update(_theirs)
+            raise
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._path is None:
-            return
-        sys.path = self._path
-        names = {name.partition(".")[0] for name in (*self._theirs, *_kept)}
-        for name in list(sys.modules):
-            if name.partition(".")[0] in names:
-                _kept[name] = sys.modules.pop(name)
-        sys.modules.update(self._theirs)
+        if self in _entered:
+            _entered.remove(self)
+            if not _entered:
+                _show_theirs()
+
+
+def _hide_theirs() -> None:
+    global _path
+    _theirs.clear()
+    names = _shadowed(sys.path) | _replaced() | {name.partition(".")[0] for name in _kept}
+    if not names:
+        return
+    for name in list(sys.modules):
+        if name.partition(".")[0] in names:
+            _theirs[name] = sys.modules.pop(name)
+    sys.modules.update(_kept)
+    # The program's folders stay behind: another thread may import from them meanwhile.
+    _path, sys.path = sys.path, [*_standard, *sys.path]
+
+
+def _show_theirs() -> None:
+    global _path
+    if _path is None:
+        return
+    sys.path, _path = _path, None
+    names = {name.partition(".")[0] for name in (*_theirs, *_kept)}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in names:
+            _kept[name] = sys.modules.pop(name)
+    sys.modules.update(_theirs)
+    _theirs.clear()
 
 
 def standard(name: str) -> "Any":

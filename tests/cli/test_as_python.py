@@ -223,6 +223,31 @@ def test_a_program_finds_its_modules_with_names_of_standard_ones(tmp_path: Path,
     assert fastprof.load(str(saved)).snapshot.threads
 
 
+def test_threads_that_protect_their_imports_at_once_leave_the_programs_modules(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "secrets.py", "KEY = 'mine'")
+    write(
+        tmp_path / "train.py",
+        """
+        import secrets, sys
+        from fastprof.own_imports import Protected
+        path = sys.path, list(sys.path)
+        first, second = Protected(), Protected()
+        with first, second:
+            print("|", hasattr(sys.modules["secrets"], "KEY"))
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        print("|", hasattr(sys.modules["secrets"], "KEY"))
+        second.__exit__()
+        print("|", sys.modules["secrets"] is secrets, (sys.path, list(sys.path)) == path)
+        """,
+    )
+    result = python("-m", "fastprof", "run", "-o", "out", "train.py", cwd=tmp_path)
+    assert of_program(result.check().stdout) == ["| False", "| False", "| True True"]
+
+
 #: What a program leaves to the end of the interpreter.
 LEFT = """
     import bz2, gzip, shelve, sys, zipfile
