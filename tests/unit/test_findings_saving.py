@@ -77,6 +77,18 @@ def test_receiving_counts_while_the_gpu_waits_for_data() -> None:
     assert "batch-receiving" not in found(busy)
 
 
+def test_only_receiving_that_takes_long_is_not_judged_on_a_busy_machine() -> None:
+    for ms, uncertain in ((20, ("batch-receiving",)), (0.2, ())):
+        batches = loader(ms, workers=2, ready=40, ready_ns=round(40 * ms * MS), loads=loads(1))
+        made = run({"data": ms, "forward": 30, "backward": 30, "optimizer": 9}, loaders=(batches,))
+        split = (
+            ("compute", made.steps.sum_ns * 7 // 10),
+            ("cpu_wait", made.steps.sum_ns * 3 // 10),
+        )
+        busy = replace(made, steps=replace(made.steps, split=split))
+        assert build_report(busy).examination.uncertain == uncertain
+
+
 def test_a_function_that_counts_tokens_without_a_loader_is_no_finding() -> None:
     count = py("count_tokens", 9, "/x/corpus.py")
     fetch = torch_py("torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__")

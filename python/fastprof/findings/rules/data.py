@@ -441,11 +441,12 @@ def batch_receiving(facts: Facts) -> Draft | None:
         raise Abstain("no loader with workers was watched")
     if not rows or not facts.steps:
         return None
-    if facts.cpu_waits.matter:
-        # A worker must answer, and how long it waits for a CPU is not known.
-        raise Uncertain("a worker may have had no CPU to send its batch")
     found = receiving(facts, rows)
     limit = LIMITS["data-share"]
+    waits = facts.cpu_waits
+    if waits.matter and limit.grade(found.span_ms / waits.running_ms) is not None:
+        # A worker must answer, and how long it waits for a CPU is not known.
+        raise Uncertain("a worker may have had no CPU to send its batch")
     fix = receiving_fix(facts, found)
     ms, stalled = while_idle(facts, found.span_ms)
     saved = min(receiving_saves(found), ms)
