@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -527,6 +528,28 @@ shown(prof)
 """)
 def test_a_forked_child_does_not_record_on(printed: list[str]) -> None:
     assert printed == ["done", "8 ((2, 4),) 3"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library's on_exit")
+def test_a_forked_child_exits_in_the_ordinary_way_after_a_window() -> None:
+    code = """
+import atexit, ctypes
+libc = ctypes.CDLL(None)
+open_in_c = libc.fopen
+open_in_c.restype = ctypes.c_void_p
+with profiler() as prof:
+    for _ in range(8): multiply(); prof.step()
+for _ in range(3):
+    sys.stdout.flush()
+    if (pid := os.fork()) == 0:
+        signal.alarm(60)  # torch's collector waits for a thread that the child does not have
+        out = open_in_c(b"/dev/stdout", b"a")  # with a buffer, which exit writes
+        libc.fputs(b"from C, ", ctypes.c_void_p(out))
+        atexit.register(print, "from Python,", end=" ")
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert sorted(exits(code)) == ["from Python, from C, 3"] * 3
 
 
 @program("""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastprof.guards import dropped
+from fastprof.session.operators.forked_exit import let_children_exit
 from fastprof.session.operators.torch_profile import one_cycle, start_quietly
 from fastprof.session.operators.user_profiler import ForeignProfiler
 from fastprof.session.patching.wrapping import After, wrap
@@ -47,6 +48,7 @@ class Session:
     def start(self) -> None:
         """Begin, outside of backward."""
         self._thread.is_mine = True
+        let_children_exit()
         with self._foreign.own():
             start_quietly(self._profile)
 
