@@ -393,3 +393,19 @@ def test_an_interrupted_process_dies_by_the_signal(begin: str) -> None:
     code = f"import os, signal, fastprof\n{begin}\nos.kill(os.getpid(), signal.SIGINT)\n"
     result = run_child(code, env={} if begin else {"FASTPROF": "1"})
     assert result.returncode == -signal.SIGINT
+
+
+def test_an_interrupt_that_a_console_of_the_program_caught_is_not_its_end() -> None:
+    code = """if True:
+        import sys, fastprof
+        profiler = fastprof.Profiler().start()
+        def typed(): raise KeyboardInterrupt
+        def console():
+            try:
+                typed()
+            except KeyboardInterrupt as error:  # as code.InteractiveInterpreter does
+                sys.last_type, sys.last_value = type(error), error
+                sys.last_traceback = error.__traceback__.tb_next
+        console()
+    """
+    run_child(code).check()

@@ -119,5 +119,9 @@ def _keep_interrupt() -> None:
     """
     if getattr(sys, "last_type", None) is not KeyboardInterrupt or hasattr(sys, "ps1"):
         return
+    # A console in the program (code.interact) notes the errors of what is typed in the same place.
+    tb = getattr(sys, "last_traceback", None)
+    if tb is None or tb.tb_frame.f_back is not None:
+        return
     with contextlib.suppress(KeyboardInterrupt):
         exec("raise KeyboardInterrupt")
