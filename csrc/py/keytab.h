@@ -5,9 +5,10 @@
  * is cleared.  Two kinds of callables would keep the program's data alive
  * with it.  A class of the program refers to its methods and through their
  * closures to anything: its key is the address of its qualified name, which
- * the classes made by one class statement share.  A C function that is bound
- * to an object (`some_list.append`) refers to that object: the table owns the
- * descriptor of the method instead, which the C type has that defines it. */
+ * the classes that class statements make under that name share, in any module.
+ * A C function that is bound to an object (`some_list.append`) refers to that
+ * object: the table owns the descriptor of the method instead, which the C
+ * type has that defines it. */
 #ifndef FP_PY_KEYTAB_H
 #define FP_PY_KEYTAB_H
 
