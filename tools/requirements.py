@@ -183,7 +183,7 @@ ROWS.update(
     F19="fork with threads",
     F20="worker processes",
     F21="killed while writing",
-    F22="SIGINT and SIGTERM",
+    F22="signals that end the program",
     F23="signal handlers",
     F24="interpreter exit",
     F25="profiler dropped while enabled",

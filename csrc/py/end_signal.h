@@ -1,10 +1,12 @@
-/* end_signal: handles SIGTERM, of which the program sees the default action. */
+/* end_signal: handles SIGTERM and its like, of which the program sees the
+ * default action. */
 #ifndef FP_PY_END_SIGNAL_H
 #define FP_PY_END_SIGNAL_H
 
 #include "py/pycompat.h" /* Python.h goes first */
 
-/* _core.handle_sigterm, _core.leave_sigterm and _core.sigterm_taken. */
+/* _core.handle_end_signals, _core.leave_end_signals and
+ * _core.end_signal_taken. */
 extern PyMethodDef fp_end_signal_methods[];
 
 #endif

@@ -274,18 +274,19 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
-def handle_sigterm(carrier: int, /) -> bool:
-    """Let SIGTERM run Python's handler of the signal ``carrier``; return whether it does now.
+def handle_end_signals(carrier: int, /) -> bool:
+    """Let signals that end the process run Python's handler of ``carrier``; return if any does now.
 
-    False: it has another action than the default one.  ``signal.getsignal`` finds the default one.
-    The process ends if Python's handler has not run 5 s later.
+    They are SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU and SIGQUIT, each only if it has the default
+    action, which ``signal.getsignal`` still finds.  The process ends if Python's handler has not
+    run 5 s later.
     """
 
-def leave_sigterm() -> None:
-    """Restore the default action of SIGTERM, unless the program has set another one since."""
+def leave_end_signals() -> None:
+    """Restore their default actions, unless the program has set others since."""
 
-def sigterm_taken() -> None:
-    """Note that Python's handler has run."""
+def end_signal_taken() -> int:
+    """Note that Python's handler runs; return the first signal that came, or 0."""
 
 def watch_exit(main_thread: int, /) -> None:
     """Note with which status the program ends."""

@@ -228,13 +228,13 @@ lib.pthread_mutex_lock(mutex)
 
 def handled():
     carrier = signal.SIGRTMAX - 1
-    signal.signal(carrier, lambda number, frame: _core.sigterm_taken())
-    assert _core.handle_sigterm(carrier)
+    signal.signal(carrier, lambda number, frame: _core.end_signal_taken())
+    assert _core.handle_end_signals(carrier)
 
 handled()
 child = os.fork()
 if not child:
-    _core.leave_sigterm()
+    _core.leave_end_signals()
     handled()
     lib.pthread_mutex_lock(mutex)
     os._exit(7)
@@ -262,7 +262,7 @@ import os, signal, time
 from fastprof import _core
 carrier = signal.SIGRTMAX - 1
 signal.signal(carrier, lambda number, frame: None)
-assert _core.handle_sigterm(carrier)
+assert _core.handle_end_signals(carrier)
 child = os.fork()
 if not child:
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""Handles SIGTERM without the program's knowledge."""
+"""Handles SIGTERM and its like without the program's knowledge."""
 
-from fastprof._core import handle_sigterm, leave_sigterm, sigterm_taken
+from fastprof._core import end_signal_taken, handle_end_signals, leave_end_signals
 
-__all__ = ["handle_sigterm", "leave_sigterm", "sigterm_taken"]
+__all__ = ["end_signal_taken", "handle_end_signals", "leave_end_signals"]

@@ -1,11 +1,12 @@
 """Writes the recording, however the profiled program ends.
 
 The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the ``with`` statement.
-``os._exit`` and SIGTERM do not, so this module catches them while the program runs: it wraps
-``os._exit``, and handles SIGTERM if its action was the default one.  Afterwards the process dies as
-it would have died.  If the main thread does not return from C code, such as a collective, it dies
-5 s after SIGTERM and writes nothing.  The program still sees the default action: trainers call a
-handler that they find from their own, with which the process would have gone on.
+``os._exit``, ``os.exec*`` and signals such as SIGTERM do not, so this module catches them while the
+program runs: it wraps the functions, and handles the signals whose action was the default one.
+Afterwards the process dies, or becomes the other program, as it would have.  If the main thread
+does not return from C code, such as a collective, it dies 5 s after the signal and writes nothing.
+The program still sees the default action: trainers call a handler that they find from their own,
+with which the process would have gone on.
 
 A forked child gets the program's own handlers back and never writes anything.
 """
@@ -18,13 +19,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from fastprof.cli.messages import on_lines
 from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
 
-#: The signal whose handler in Python SIGTERM runs; nothing sends it.  0: this platform has none.
+#: The signal whose handler in Python the others run; nothing sends it.  0: this platform has none.
 _CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
 
 #: How long the main thread waits while another thread saves and ends the process.
@@ -46,44 +47,35 @@ class Endings:
         self.stop = stop
         self._save = save
         self._pid = os.getpid()
-        self._lock = threading.RLock()  # SIGTERM may come while this thread holds it
+        self._lock = threading.RLock()  # a signal may come while this thread holds it
         self._saver: int | None = None  # the thread that saves
         self._claimed = False
-        self._terminated = False
-        self._leaving = False  # another thread has called os._exit
+        self._signal_came = 0  # during a save
+        #: Held by another thread, which ends the process.
+        self._leaving: threading.Lock | None = None
         #: The program reached its end or called ``sys.exit(0)``.
         self.in_order = False
-        self._real_exit = os._exit
-        self._installed: Any = None
-        #: The functions of the C extension, while SIGTERM is handled.
+        #: The functions of ``os`` that are wrapped, and the wrappers.
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        #: The functions of the C extension, while signals are handled.
         self._signal: Any = None
 
     def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
-        stop, end, real_exit = self.stop, self._end, self._real_exit
-
-        def _exit(status: int) -> NoReturn:
-            self.in_order = False
-            self._hold_main_thread()
-            stop()
-            end()
-            real_exit(status)
-
-        # A pickle has it by name: a process that is started with it calls its own.
-        _exit.__module__, _exit.__qualname__ = "os", "_exit"
-        self._installed = _exit
-        os._exit = _exit
-        # Only the main thread may set a handler, and only the default action may be replaced: a
-        # program started with SIGTERM ignored keeps ignoring it.
+        self._wrap("_exit")
+        # The others, such as execvp, call these, with one folder of PATH after another.
+        self._wrap("execv", _may_run)
+        self._wrap("execve", _may_run)
+        # Only the main thread may set a handler.  No signal ends process 1 by its default action.
         if (
             threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            and self._pid != 1
             and _CARRIER
             and signal.getsignal(_CARRIER) is signal.SIG_DFL
         ):
             from fastprof.capture import end_signal  # needs the C extension
 
-            signal.signal(_CARRIER, self._on_sigterm)
-            if end_signal.handle_sigterm(_CARRIER):
+            signal.signal(_CARRIER, self._on_signal)
+            if end_signal.handle_end_signals(_CARRIER):
                 self._signal = end_signal
             else:
                 signal.signal(_CARRIER, signal.SIG_DFL)
@@ -114,10 +106,40 @@ class Endings:
         """Save nothing: the program was not started."""
         self._claimed = True
 
+    def _wrap(self, name: str, ends: Callable[..., bool] | None = None) -> None:
+        """Wrap a function of ``os`` that ends the program, if ``ends`` of its arguments."""
+        real = getattr(os, name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if os.getpid() != self._pid or (ends is not None and not ends(*args, **kwargs)):
+                return real(*args, **kwargs)
+            self.in_order = False
+            saves = not self._claimed
+            leaving = self._hold_main_thread()
+            try:
+                self.stop()
+                self._end()
+                return real(*args, **kwargs)
+            except Exception as error:  # exec alone can fail: the program goes on
+                if saves:
+                    complain(f"profiling stopped: os.{name} failed: {error}")
+                raise
+            finally:
+                if leaving is not None:
+                    self._leaving = None
+                    leaving.release()
+
+        # A pickle has it by name: a process that is started with it calls its own.
+        wrapper.__module__, wrapper.__name__, wrapper.__qualname__ = "os", name, name
+        if real in os.supports_fd:
+            os.supports_fd.add(wrapper)
+        self._wrapped[name] = (real, wrapper)
+        setattr(os, name, wrapper)
+
     def _end(self) -> None:
         if os.getpid() != self._pid:
             return
-        with self._lock:  # waits for another thread that saves (os._exit)
+        with self._lock:  # waits for another thread that saves (os._exit, os.exec*)
             self._end_locked()
 
     def _end_locked(self) -> None:
@@ -133,50 +155,70 @@ class Endings:
                 complain(f"the profile could not be written: {error}")
         finally:
             self._saver = None
-            if self._terminated and threading.current_thread() is threading.main_thread():
-                self._die()  # in another thread it is os._exit, which follows
+            if self._signal_came and threading.current_thread() is threading.main_thread():
+                self._die(self._signal_came)  # in another thread os._exit or exec follows
 
-    def _hold_main_thread(self) -> None:
+    def _hold_main_thread(self) -> "threading.Lock | None":
         """Let the main thread wait for the end of the process, which this thread ends.
 
         Alone it would not run on either.  Other threads cannot be stopped.
-        """
-        if self._signal is not None and threading.current_thread() is not threading.main_thread():
-            self._leaving = True
-            _thread.interrupt_main(_CARRIER)
 
-    def _on_sigterm(self, signum: int, frame: object) -> None:
-        self._signal.sigterm_taken()
-        if self._leaving:
-            # Not for ever: it may have a lock that the saving thread needs.
-            never = threading.Lock()
-            never.acquire()
-            never.acquire(timeout=_MAIN_WAITS_S)
+        Returns:
+            the lock for which it waits; None: it does not wait.
+        """
+        if self._signal is None or threading.current_thread() is threading.main_thread():
+            return None
+        leaving = self._leaving = threading.Lock()
+        leaving.acquire()
+        _thread.interrupt_main(_CARRIER)
+        return leaving
+
+    def _on_signal(self, signum: int, frame: object) -> None:
+        number = self._signal.end_signal_taken()
+        leaving = self._leaving
+        if leaving is not None:
+            # Not for ever: this thread may have a lock that the saving thread needs.
+            if not leaving.acquire(timeout=_MAIN_WAITS_S):
+                return
+            leaving.release()
+        if not number:
             return
         self.in_order = False
         if self._saver == threading.get_ident():
             # It came during a save, which ends the process when it is done.
-            self._terminated = True
+            self._signal_came = number
             return
         self.stop()
         self._end()
-        self._die()
+        self._die(number)
 
-    def _die(self) -> None:
+    def _die(self, number: int) -> None:
         _flush()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         """Restore the actions that are still fastprof's: the program may have set others."""
-        if os._exit is self._installed:
-            os._exit = self._real_exit
+        for name, (real, wrapper) in self._wrapped.items():
+            os.supports_fd.discard(wrapper)
+            if getattr(os, name) is wrapper:
+                setattr(os, name, real)
         if self._signal is not None:
-            self._signal.leave_sigterm()
+            self._signal.leave_end_signals()
             # Equal, not identical: a bound method is a new object each time.
-            if signal.getsignal(_CARRIER) == self._on_sigterm:
+            if signal.getsignal(_CARRIER) == self._on_signal:
                 signal.signal(_CARRIER, signal.SIG_DFL)
             self._signal = None
+
+
+def _may_run(path: Any = None, argv: Any = None, *_: Any, **__: Any) -> bool:
+    """Return whether exec with these arguments may succeed."""
+    try:
+        return bool(argv) and (
+            isinstance(path, int) or (os.path.isfile(path) and os.access(path, os.X_OK))
+        )
+    except (TypeError, ValueError):
+        return False
 
 
 def complain(message: str) -> None:
