@@ -17,7 +17,7 @@ from fastprof.guards import dropped
 from fastprof.session.operators.forked_exit import let_children_exit
 from fastprof.session.operators.torch_profile import one_cycle, start_quietly
 from fastprof.session.operators.user_profiler import ForeignProfiler
-from fastprof.session.patching.wrapping import After, wrap
+from fastprof.session.patching.wrapping import After, Before, wrap
 
 
 def in_backward() -> bool:
@@ -86,11 +86,16 @@ class Session:
             if live and self._taken:
                 self._prepare()
             if live or not (failed or self._taken or _records(profile)):
-                self._blocks.end()
+                self._end_blocks()
                 profile.stop()
         self._profile = None
         has_results = getattr(profile.profiler, "kineto_results", None) is not None
         return profile if has_results and not self._taken else None
+
+    def _end_blocks(self) -> None:
+        self._blocks.end()
+        # It is one of them; torch fails to end it, and the session, if it has not begun.
+        self._profile.step_rec_fn = None
 
     def take_collector(self) -> None:
         """Let it have no collector; in a thread where torch has no session."""
@@ -107,7 +112,7 @@ class Session:
         """End because the program begins a session, in this thread or another one."""
         profile = self._profile
         if profile is not None and self.is_my_thread and is_live():
-            self._blocks.end()
+            self._end_blocks()
             if self._hushed:
                 _autograd()._disable_profiler()
                 _autograd()._enable_record_function(True)
@@ -138,9 +143,9 @@ class _Wrappers:
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
-    def add(self, owner: Any, name: str, after: After) -> None:
+    def add(self, owner: Any, name: str, before: Before | None, after: After) -> None:
         original = getattr(owner, name)
-        wrapper = wrap(original, None, after)
+        wrapper = wrap(original, before, after)
         setattr(owner, name, wrapper)
         self._replaced.append((owner, name, original, wrapper))
 
@@ -168,7 +173,7 @@ class BackwardEnds:
             return
         # Called by each user of autograd, and by no other hooks of fastprof.
         for name in ("backward", "grad"):
-            self._wrappers.add(_autograd(), name, lambda args, kwargs, result: self._ended())
+            self._wrappers.add(_autograd(), name, None, lambda args, kwargs, result: self._ended())
 
     def forget(self) -> None:
         """Restore torch's functions."""
@@ -189,8 +194,9 @@ class OpenBlocks:
         """Notice blocks from now on."""
         if not self._wrappers:
             block = sys.modules["torch.autograd.profiler"].record_function
-            self._wrappers.add(block, "__enter__", self._entered)
-            self._wrappers.add(block, "__exit__", self._left)
+            # Noted before it begins: an exception from outside may come just after.
+            self._wrappers.add(block, "__enter__", self._begins, lambda args, kwargs, result: None)
+            self._wrappers.add(block, "__exit__", None, self._left)
 
     def forget(self) -> None:
         """Restore torch's functions."""
@@ -207,7 +213,7 @@ class OpenBlocks:
         blocks: list[Any] = self._here.__dict__.setdefault("blocks", [])
         return blocks
 
-    def _entered(self, args: Any, kwargs: Any, result: Any) -> None:
+    def _begins(self, args: Any, kwargs: Any) -> None:
         if is_live():
             self._open().append(args[0])
 
