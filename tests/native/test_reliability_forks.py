@@ -20,17 +20,17 @@ import os, warnings
 warnings.simplefilter("ignore")
 from fastprof._core import Recorder, profile_section
 in_the_middle = None
-class Name(str):
-    __hash__ = str.__hash__
-    def __eq__(self, other):
+class Outer(type):
+    def __getattribute__(cls, name):
         if in_the_middle:
             in_the_middle()
-        return str.__eq__(self, other)
-# The export looks the method up in the class, which compares names.
-Kind = type("Kind", (list,), {Name("append"): list.append})
+        return type.__getattribute__(cls, name)
+class Meta(type, metaclass=Outer):
+    pass
+# The export looks the method's name up in the class of the class.
+fromkeys = Meta("Kind", (dict,), {}).fromkeys
 def work():
-    append = Kind().append
-    append(1)
+    fromkeys([1])
 def record(r, steps):
     r.start_sections(); r.mark(); r.enable()
     for _ in range(steps):

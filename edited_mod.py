@@ -1,4 +1,0 @@
-import time
-def work():
-    print('x')
-    return time.sleep(0.5)
