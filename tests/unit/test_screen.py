@@ -510,3 +510,14 @@ def test_a_phase_of_the_run_can_be_asked_for(
     assert "no phase 'foo'. There are steps, setup, " in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--phase", "checkpoint"]) == 2
     assert "nothing was recorded in a phase 'checkpoint'" in capsys.readouterr().err
+
+
+def test_of_another_thread_only_functions_count() -> None:
+    # In no function a thread may wait: tqdm's monitor did, and was said to compute.
+    built = Builder()
+    built.thread(Node(py("main"), 1, 100 * MS))
+    built.thread(root_ns=90 * MS, ident=2, name="monitor")
+    built.thread(Node(py("spin"), 1, 80 * MS), root_ns=50 * MS, ident=3, name="helper")
+    text = "\n".join(screen_lines(build_report(built.snapshot()), 80))
+    assert "monitor" not in text
+    assert "Other threads, without waits: helper 80.0 ms (spin)." in text

@@ -75,8 +75,11 @@ def wait_for_children(report: Report) -> FunctionRow | None:
 
 
 def busy_ms(thread: ThreadTable) -> float:
-    """Return the time of a thread without its waits, in ms."""
-    return thread.total_ms - sum(row.self_ms for row in thread.functions if is_wait(row))
+    """Return the time of a thread in functions other than waits, in ms.
+
+    In no function a thread may wait, in a call that began before the recording saw it.
+    """
+    return sum(row.self_ms for row in thread.functions if not is_wait(row))
 
 
 def is_wait(row: FunctionRow) -> bool:
