@@ -484,8 +484,7 @@ def test_another_optimizer_takes_over_when_the_first_one_rests() -> None:
     with attach() as loop:
         fit(truth, model, first, loader(Items(truth, 6)))
         fit(truth, model, second, loader(Items(truth, 6)))
-    # Its first step might have belonged to the same round.
-    assert loop.report().in_phase("all").steps.count == 3 + 2
+    assert loop.report().in_phase("all").steps.count == 3 + 3
 
 
 @pytest.mark.parametrize("by_name", [False, True])
@@ -534,6 +533,7 @@ def test_lbfgs_calls_its_closure_many_times() -> None:
 
 
 def test_a_grad_scaler_that_skips_a_step() -> None:
+    torch.manual_seed(0)  # some weights let no gradient pass, and an infinite one is 0
     truth = Truth()
     model, optimizer = made(truth)
     scaler = torch.amp.GradScaler("cpu")

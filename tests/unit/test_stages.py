@@ -65,10 +65,21 @@ def test_optimizers_that_take_turns_on_their_loaders_are_one_stage() -> None:
     assert stages_of(*[(first, 0, 1), (second, 1, 1)] * 4) == []
 
 
-def test_many_folds_end_in_one_stage() -> None:
+def test_few_folds_are_stages_and_many_are_a_loop() -> None:
     optimizers = [Optimizer() for _ in range(20)]
-    found = stages_of(*[(optimizer, i, 5) for i, optimizer in enumerate(optimizers)])
-    assert [row[1] for row in found] == [1] * 7 + [13]
+    steps = [(optimizer, i, 5) for i, optimizer in enumerate(optimizers)]
+    assert [row[1] for row in stages_of(*steps[:8])] == [1] * 8
+    assert stages_of(*steps) == []
+
+
+def test_clients_that_come_back_with_new_optimizers_are_a_loop() -> None:
+    """Federated training; a single return (pretraining, another task, the first again) is none."""
+    turns = [(Optimizer(), client, 1) for _ in range(3) for client in range(3) for _ in range(2)]
+    assert stages_of(*turns) == []
+    after = Optimizer()
+    assert [row[0] for row in stages_of(*turns, (after, 7, 9), (after, 7, 9))] == [0, 18]
+    back = [(Optimizer(), loader, 1) for loader in (0, 1, 0)]
+    assert [row[0] for row in stages_of(*back)] == [0, 1, 2]
 
 
 def test_an_optimizer_of_a_loop_that_became_one_stage_belongs_to_that_stage() -> None:

@@ -2,7 +2,8 @@
 
 A stage begins when an optimizer that has not stepped before steps on a batch of a loader that the
 current stage has not used.  If an optimizer of an earlier stage steps again, they were no stages
-but parts of one loop, and become one.
+but parts of one loop, and become one; so they do when loaders of earlier stages come back a second
+time (the clients of federated training), or if there are too many (folds, clients).
 """
 
 import weakref
@@ -40,6 +41,9 @@ class Stages:
         self._stages: list[_Open] = []
         self._of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._last: tuple[int, int] | None = None
+        # Stages whose loader has come back, with a new optimizer.
+        self._returned: list[int] = []
+        self._is_loop = False
 
     @property
     def number(self) -> int:
@@ -58,20 +62,33 @@ class Stages:
             return
         self._last = id(by), tag
         stages, known = self._stages, self._of.get(by)
+        if not stages:
+            stages.append(_Open(optimizer, tag))
+        elif known is not None:
+            self._join(known)
+        elif not self._is_loop and (tag not in stages[-1].tags or not stages[-1].optimizer):
+            earlier = [i for i, stage in enumerate(stages) if tag in stage.tags]
+            self._is_loop = len(stages) == MAX_STAGES
+            if self._is_loop:
+                self._join(0)
+            elif earlier and self._returned:
+                self._join(min(*earlier, *self._returned))
+            else:
+                self._returned += earlier
+                self._begin(stages[-1], optimizer, tag)
         if known is None:
-            current = stages[-1] if stages else None
-            if current is None:
-                stages.append(_Open(optimizer, tag))
-            elif len(stages) < MAX_STAGES and (tag not in current.tags or not current.optimizer):
-                self._begin(current, optimizer, tag)
             self._of[by] = len(stages) - 1
-        elif known < len(stages) - 1:
-            stages[known].tags.update(*(gone.tags for gone in stages[known + 1 :]))
-            del stages[known + 1 :]
-            stages[known].result = None
-            for other, of in list(self._of.items()):
-                self._of[other] = min(of, known)
         stages[-1].tags.add(tag)
+
+    def _join(self, first: int) -> None:
+        """Make the stages from number ``first`` on one."""
+        stages = self._stages
+        if first < len(stages) - 1:
+            stages[first].tags.update(*(gone.tags for gone in stages[first + 1 :]))
+            del stages[first + 1 :]
+            stages[first].result = None
+            for other, of in list(self._of.items()):
+                self._of[other] = min(of, first)
 
     def _begin(self, current: _Open, optimizer: str, tag: int) -> None:
         before, current.result = self._result(current)

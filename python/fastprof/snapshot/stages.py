@@ -6,7 +6,7 @@ from typing import Annotated
 from fastprof.snapshot.codec import Count, Record
 from fastprof.snapshot.kinds import AtMost
 
-#: Further stages count as part of the last one: folds of a cross-validation, for example.
+#: A run with more has none: they are folds of a cross-validation, or clients, in a loop.
 MAX_STAGES = 8
 #: As many as the series of steps has.
 _MAX_SECTIONS = 64

@@ -227,6 +227,7 @@ class Phases:
         self._backwards += 1
         if self._backwards > 1 or self.in_call or self.fetching:
             return
+        self._leaders.backward = True
         if self.evaluating and self._optimized and self.models.is_trained_one_evaluated():
             # Of an attack or an explanation; a step of an optimizer would show that it trains.
             self._eval_graded = True
@@ -424,7 +425,7 @@ class Phases:
         if self.evaluating:
             self.end_evaluation()
         self._end_unmarked_batch()
-        self._fetched = True
+        self._fetched = self._leaders.fetched = True
         self._outside_after_step = self._was_ahead = False
         if self._backward_since:
             self._backward_since = False
