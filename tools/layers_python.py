@@ -18,7 +18,17 @@ from layers_c import circles
 
 PACKAGE = "fastprof"
 BASE = (
-    *("snapshot", "clock", "errors", "guards", "names", "fileio", "lazy", "own_imports"),
+    *(
+        "snapshot",
+        "clock",
+        "errors",
+        "guards",
+        "names",
+        "fileio",
+        "lazy",
+        "own_builtins",
+        "own_imports",
+    ),
     "_version",
 )
 #: First part of a module's name -> first parts that it may import, besides itself. `capture` and

@@ -259,3 +259,93 @@ def test_the_program_finds_exec_as_without_fastprof(tmp_path: Path) -> None:
     result = profiled(text, tmp_path).check()
     assert result.stdout == python("train.py", cwd=tmp_path).check().stdout
     assert calls(tmp_path, "later") == 1
+
+
+EACH_LINE = """
+import signal, sys
+from fastprof.cli import exit_hooks
+
+class Stop(Exception):
+    pass
+
+def raises(*args):
+    raise Stop
+
+def saves_at(n, number):
+    # Whether the run is saved if a signal comes at the n-th line that fastprof runs at the end.
+    lines, saved = 0, 0
+    def tracer(frame, event, arg):
+        nonlocal lines
+        lines += event == "line"
+        if lines >= n and event == "line":
+            signal.raise_signal(number)  # from here on at each line, until the handler raises
+        return tracer
+    def save():
+        nonlocal saved
+        saved += 1
+        saved += 1
+    try:
+        with exit_hooks.Endings(lambda: None, save) as endings:
+            try:
+                sys.settrace(tracer)
+            finally:
+                endings.end()
+    except (KeyboardInterrupt, Stop):
+        pass
+    finally:
+        sys.settrace(None)
+    assert saved == 2, (n, saved)
+    return lines >= n
+
+signal.signal(signal.SIGTERM, raises)
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, raises)):
+    n = 1
+    while saves_at(n, number):
+        n += 1
+        assert signal.getsignal(number) is handler
+assert n > 30
+"""
+
+
+def test_f22_no_signal_loses_the_run_wherever_it_comes_during_the_save(tmp_path: Path) -> None:
+    run_command([sys.executable, "-c", EACH_LINE], cwd=tmp_path, env=ENV).check()
+
+
+FLOOD = """
+class Flood:
+    # A signal at each of fastprof's lines, from the end of the program on.
+    def __init__(self, *numbers):
+        self.numbers = numbers
+        self.count = 0
+    def __call__(self, frame, event, arg):
+        if "fastprof" in frame.f_code.co_filename and event == "line":
+            self.count += 1
+            if self.count % 50 == 0:
+                signal.raise_signal(self.numbers[self.count // 50 % len(self.numbers)])
+        return self
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "numbers", "end", "status"),
+    [
+        ("run -o out", "2", "", -signal.SIGINT),
+        ("run -o out", "2", "raise KeyboardInterrupt", -signal.SIGINT),
+        ("run -o out", "2", "os._exit(3)", 3),
+        ("run -o out", "15, 15, 2", "os.kill(os.getpid(), 15)", -signal.SIGTERM),
+        ("-o out.fprof", "2", "sys.exit(3)", -signal.SIGINT),
+        ("-o out.fprof", "15, 2", "", -signal.SIGTERM),
+    ],
+)
+def test_f22_ctrl_c_and_more_during_the_save_lose_nothing(
+    tmp_path: Path, command: str, numbers: str, end: str, status: int
+) -> None:
+    write(FLOOD + f"sys.settrace(Flood({numbers}))\n{end}\n", tmp_path)
+    result = python("-m", "fastprof", *command.split(), "train.py", cwd=tmp_path)
+    assert result.returncode == status
+    assert ".py" not in result.stderr or "<module>" in result.stderr
+    if command.startswith("run"):
+        assert calls(tmp_path, file="out/train_profile.stats") == 5
+    else:
+        report = python("-m", "fastprof", "report", "out.fprof", cwd=tmp_path).check()
+        assert "work" in report.stdout

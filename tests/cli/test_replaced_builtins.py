@@ -84,3 +84,54 @@ run_command.write_stats = full
     assert "work" in result.stdout
     assert "Wrote out: train_profile.fprof" in result.stdout
     assert result.stderr.count("could not be written") == 1
+
+
+DELETED = """
+import atexit, builtins, os, sys, threading
+def work(): return sum(i * i for i in range(1000))
+for _ in range(20): work()
+get, leave, kill, exit_now = vars(builtins).get, sys.exit, os.kill, os._exit
+atexit.register(lambda: os.write(1, b"none" if get("open") is None else b"there"))
+class Last:
+    def __del__(self, write=os.write):
+        write(1, b" none" if get("print") is None else b" there")
+last = Last()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        ("run -o out", "del builtins.open"),
+        ("run -o out", "builtins.print = None"),
+        ("run -o out", "builtins.print = lambda *a: None"),
+        ("run -o out", "vars(builtins).clear()"),
+        ("run -o out", "vars(builtins).clear()\nexit_now(3)"),
+        ("run -o out", "vars(builtins).clear()\nkill(os.getpid(), 15)\nwhile True: pass"),
+        ("-o out.fprof", "vars(builtins).clear()\nleave(3)"),
+        ("-o out.fprof", "vars(builtins).clear()\nleave('why')"),
+    ],
+)
+def test_f40_deleted_builtins_neither_lose_the_run_nor_change_its_end(tmp_path, command, end):
+    (tmp_path / "program.py").write_text(DELETED + end)
+    alone = run_command([sys.executable, "program.py"], cwd=tmp_path)
+    result = run_command(
+        [sys.executable, "-m", "fastprof", *command.split(), "program.py"], cwd=tmp_path
+    )
+    assert result.returncode == alone.returncode
+    assert result.stdout.endswith(alone.stdout)
+    # threading itself fails at the end; fastprof waits for threads before it.
+    assert result.stderr == alone.stderr.partition("Exception ignored")[0]
+    saved = tmp_path / command.split()[-1]
+    assert os.path.getsize(saved / "train_profile.fprof" if saved.is_dir() else saved) > 0
+
+
+@pytest.mark.parametrize("end", ["vars(builtins).clear()", "vars(builtins).clear()\nleave(3)"])
+def test_f40_a_run_of_the_environment_ends_without_builtins(tmp_path, end):
+    (tmp_path / "program.py").write_text(f"import fastprof{DELETED}{end}")
+    command = [sys.executable, "program.py"]
+    alone = run_command(command, cwd=tmp_path)
+    result = run_command(command, cwd=tmp_path, env={"FASTPROF": "1"})
+    assert (result.returncode, result.stdout) == (alone.returncode, alone.stdout)
+    assert "Performance Insights" in result.stderr
+    assert result.stderr.count("Traceback") == alone.stderr.count("Traceback")

@@ -267,7 +267,10 @@ def test_the_table_of_functions_is_made_once(
     paths = [str(tmp_path / name) for name in run_command.FILES]
     options = Values({"output": str(tmp_path), "full": True})
     begun = run_command._Begun(str(tmp_path), str(tmp_path), 0, options)
-    run_command._finish(profile.report(), paths, begun, Identity(), lambda: None, lambda: True)
+    arguments = (paths, begun, Identity(), lambda: None, lambda: True)
+    show = run_command._finish(profile.report(), *arguments)
+    assert show is not None
+    show()
     assert len(made) == 1
     assert pstats.Stats(paths[0]).total_calls >= 1
     assert HEADINGS[0] in capsys.readouterr().out

@@ -3,14 +3,16 @@
 The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the ``with`` statement.
 ``os._exit``, ``os.exec*`` and signals such as SIGTERM do not, so this module catches them while the
 program runs: it wraps the functions, and handles the signals whose action was the default one.
-Afterwards the process dies, or becomes the other program, as it would have.  If the main thread
-does not return from C code, such as a collective, it dies 5 s after the signal and writes nothing.
+Afterwards the process dies, or becomes the other program, as it would have.  Signals that come
+during the save, such as a second Ctrl-C, wait for its end.  If the main thread does not return from
+C code, such as a collective, it dies 5 s after the signal and writes nothing.
 The program still sees the default action: trainers call a handler that they find from their own,
 with which the process would have gone on.
 
 A forked child gets the program's own handlers back and never writes anything.
 """
 
+import _signal  # type: ignore[import-not-found]
 import _thread
 import os
 import signal
@@ -22,6 +24,8 @@ from contextlib import suppress
 from typing import Any
 
 from fastprof.cli.messages import on_lines
+from fastprof.clock import time
+from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
 
@@ -31,6 +35,54 @@ _CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
 #: How long the main thread waits while another thread saves and ends the process.
 _MAIN_WAITS_S = 20.0
 
+#: How long a handler waits for a save; later, Ctrl-C interrupts one that hangs.
+_HELD_S = 20.0
+
+
+class Held:
+    """Makes the program's signal handlers wait; used in the main thread, where they run.
+
+    One that raises, as Python's own for Ctrl-C does, would end a save half-way.
+    """
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _HELD_S
+        self._handlers: dict[int, Any] = {}
+        self._came: dict[int, None] = {}
+
+    def begin(self) -> None:
+        """Begin; if the handler of a signal that came just before raises, do not."""
+        try:
+            for number in range(1, _signal.NSIG):
+                handler = _signal.getsignal(number)
+                # The carrier has an action in C besides, and its handler waits anyway.
+                if callable(handler) and number != _CARRIER:
+                    self._handlers[number] = handler
+                    _signal.signal(number, self._note)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def end(self) -> None:
+        """Run the handlers of the signals that came, which may raise."""
+        self._give_back()
+        for number in self._came:
+            _signal.raise_signal(number)
+
+    def _note(self, number: int, frame: object) -> None:
+        if time.monotonic() < self._until:
+            self._came[number] = None
+        else:
+            self._handlers[number](number, frame)
+
+    def _give_back(self) -> None:
+        try:
+            for number, handler in self._handlers.items():
+                _signal.signal(number, handler)
+        except BaseException:  # of a handler that is back already
+            self._give_back()
+            raise
+
 
 class Endings:
     """Context manager: calls ``save`` exactly once, when the program in it ends.
@@ -38,18 +90,23 @@ class Endings:
     Args:
         stop: stops the recording; called before ``save`` and before any other code of fastprof, so
             that the recording has as little of it as possible.
-        save: writes the recording.  Its exceptions go to ``sys.stderr`` in one line: they do not
-            change how the program ends.
+        save: writes the recording; returns what shows it, which Ctrl-C may interrupt, or None.  The
+            exceptions of both go to ``sys.stderr`` in one line: they do not change how the program
+            ends.
     """
 
-    def __init__(self, stop: Callable[[], None], save: Callable[[], None]) -> None:
+    def __init__(
+        self, stop: Callable[[], None], save: Callable[[], Callable[[], None] | None]
+    ) -> None:
         #: Stops the recording.
         self.stop = stop
         self._save = save
         self._pid = os.getpid()
         self._lock = threading.RLock()  # a signal may come while this thread holds it
-        self._saver: int | None = None  # the thread that saves
+        self._held: Held | None = None  # while the main thread saves
+        self._showing = False  # in the main thread
         self._claimed = False
+        self._interrupted = False  # by Ctrl-C
         self._signal_came = 0  # during a save
         #: Held by another thread, which ends the process.
         self._leaving: threading.Lock | None = None
@@ -91,12 +148,24 @@ class Endings:
         os.register_at_fork(after_in_child=restore)
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self.stop()
-            self._end()
+            self.end()
         finally:
             self._restore()
+        if self._interrupted and kind is not KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+
+    def end(self) -> None:
+        """Stop and save, unless that is done.
+
+        To be called at the end of the ``with`` block: a signal may interrupt the first line of a
+        function, and then that of ``__exit__`` does the same.
+        """
+        try:
+            self._stop_and_save()
+        except KeyboardInterrupt:
+            self._interrupted = True
 
     def may_wait(self) -> bool:
         """Return whether the end may take seconds: no signal and no error ended the program."""
@@ -113,18 +182,19 @@ class Endings:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if os.getpid() != self._pid or (ends is not None and not ends(*args, **kwargs)):
                 return real(*args, **kwargs)
+            put_back()
             self.in_order = False
             saves = not self._claimed
             leaving = self._hold_main_thread()
             try:
-                self.stop()
-                self._end()
+                self._stop_and_save(lets_go=ends is not None)
                 return real(*args, **kwargs)
             except Exception as error:  # exec alone can fail: the program goes on
                 if saves:
                     complain(f"profiling stopped: os.{name} failed: {error}")
                 raise
             finally:
+                self._let_go()
                 if leaving is not None:
                     self._leaving = None
                     leaving.release()
@@ -136,27 +206,62 @@ class Endings:
         self._wrapped[name] = (real, wrapper)
         setattr(os, name, wrapper)
 
-    def _end(self) -> None:
+    def hold(self) -> None:
+        """Make signals wait from now on, until the recording is saved."""
+        if self._held is None and _thread.get_ident() == threading.main_thread().ident:
+            held = Held()
+            held.begin()
+            self._held = held
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            if self._signal_came:
+                self._die(self._signal_came)
+            held.end()
+
+    def _stop_and_save(self, *, lets_go: bool = True) -> None:
+        """Do it; ``lets_go``: the signals that came meanwhile have their effect now."""
+        try:
+            self.stop()
+            self._save_once(lets_go)
+        except BaseException:  # of a signal's handler, perhaps before signals began to wait
+            self._save_once(lets_go)
+            raise
+
+    def _save_once(self, lets_go: bool) -> None:
         if os.getpid() != self._pid:
             return
         with self._lock:  # waits for another thread that saves (os._exit, os.exec*)
-            self._end_locked()
-
-    def _end_locked(self) -> None:
-        self._saver = threading.get_ident()
-        try:
-            if self._claimed:
-                return
-            self._claimed = True
+            show = None
             try:
-                with collector_paused(), Protected():
-                    self._save()
-            except Exception as error:
-                complain(f"the profile could not be written: {error}")
+                self.hold()
+                if not self._claimed:
+                    self._claimed = True
+                    show = self._safely(self._save)
+            finally:
+                if lets_go:
+                    self._let_go()
+            if show is not None:
+                self._show(show)
+
+    def _show(self, show: Callable[[], None]) -> None:
+        in_main = _thread.get_ident() == threading.main_thread().ident
+        self._showing = in_main
+        try:
+            self._safely(show)
         finally:
-            self._saver = None
-            if self._signal_came and threading.current_thread() is threading.main_thread():
-                self._die(self._signal_came)  # in another thread os._exit or exec follows
+            self._showing = False
+            if self._signal_came and in_main:
+                self._die(self._signal_came)
+
+    def _safely(self, action: Callable[[], Any]) -> Any:
+        try:
+            with collector_paused(), Protected():
+                return action()
+        except Exception as error:
+            complain(f"the profile could not be written: {error}")
+            return None
 
     def _hold_main_thread(self) -> "threading.Lock | None":
         """Let the main thread wait for the end of the process, which this thread ends.
@@ -174,6 +279,7 @@ class Endings:
         return leaving
 
     def _on_signal(self, signum: int, frame: object) -> None:
+        put_back()
         number = self._signal.end_signal_taken()
         leaving = self._leaving
         if leaving is not None:
@@ -184,13 +290,14 @@ class Endings:
         if not number:
             return
         self.in_order = False
-        if self._saver == threading.get_ident():
+        if self._held is not None or self._showing:
             # It came during a save, which ends the process when it is done.
             self._signal_came = number
             return
-        self.stop()
-        self._end()
-        self._die(number)
+        try:
+            self._stop_and_save()
+        finally:
+            self._die(number)
 
     def _die(self, number: int) -> None:
         _flush()

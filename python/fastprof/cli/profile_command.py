@@ -7,8 +7,9 @@ Exit statuses: the program's own, whatever happens to the profile; 2 if the prog
 import os
 import pstats
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 from fastprof.cli.exit_hooks import Endings, complain
@@ -71,13 +72,13 @@ def profile_target(
     profile, identity = Profile(), Identity()
     identity.ask()
 
-    def save() -> None:
+    def save() -> Callable[[], None] | None:
         profile.create_stats()
         if output is None:
-            _print(profile, sort)
-        else:
-            # Ranks of one job have the same command line.
-            save_or_keep(path_of_rank(output, identity), lambda path: _save(profile, path))
+            return partial(_print, profile, sort)
+        # Ranks of one job have the same command line.
+        save_or_keep(path_of_rank(output, identity), lambda path: _save(profile, path))
+        return None
 
     return execute(target, profile.enable, Endings(profile.disable, save))
 

@@ -256,8 +256,8 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
     profile, identity = Profile(), Identity()
     identity.ask()
 
-    def save() -> None:
-        _finish(profile.report(), paths, begun, identity, lambda: None, endings.may_wait)
+    def save() -> Callable[[], None] | None:
+        return _finish(profile.report(), paths, begun, identity, lambda: None, endings.may_wait)
 
     endings = Endings(profile.disable, save)
     return execute(target, profile.enable, endings)
@@ -276,17 +276,18 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
 
     def stop() -> None:
         nonlocal gave_way
+        endings.hold()
         gave_way = gave_way or not (profiler.running or stopped)
         if not stopped:
             run.ask_ranks(wait=endings.may_wait)
         profiler.stop()
         stopped.append(True)
 
-    def save() -> None:
+    def save() -> Callable[[], None] | None:
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
         told = endings.may_wait if run.owns_rank else None
-        _finish(profiler.report(), paths, begun, run.identity, run.job, told)
+        return _finish(profiler.report(), paths, begun, run.identity, run.job, told)
 
     stopped: list[bool] = []
 
@@ -310,8 +311,8 @@ def _finish(
     identity: Identity,
     job: Callable[[], JobNow | None],
     may_wait: Callable[[], bool] | None,
-) -> None:
-    """Write the files and, on the first rank, the ranks, the report and the verdict.
+) -> Callable[[], None] | None:
+    """Write the files; on the first rank, return what shows the ranks, report and verdict.
 
     ``may_wait``: whether to wait for other ranks; None: another process is this rank.
     """
@@ -331,9 +332,21 @@ def _finish(
             complain(f"the profile could not be written: {error}")
     written = [path for path in written if path not in lost]
     if identity.rank != 0:
-        return
+        return None
     if begun.options.output is None:
         link_latest(begun.folder)
+    return partial(_show, report, stats, written, begun, identity, job, may_wait)
+
+
+def _show(
+    report: Report,
+    stats: dict[Function, Entry] | None,
+    written: Sequence[str],
+    begun: _Begun,
+    identity: Identity,
+    job: Callable[[], JobNow | None],
+    may_wait: Callable[[], bool] | None,
+) -> None:
     if sys.stdout is None:
         return
     try:

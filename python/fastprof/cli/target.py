@@ -1,5 +1,6 @@
 """Finds, loads and sets up the profiled program like ``python`` itself."""
 
+import atexit
 import builtins
 import contextlib
 import importlib
@@ -21,7 +22,7 @@ from typing import Any
 import fastprof.capture
 import fastprof.integrations._torch
 import fastprof.session
-from fastprof import own_imports
+from fastprof import own_builtins, own_imports
 from fastprof.capture.options import Recorder
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.launchers import launcher_problem
@@ -95,7 +96,12 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             complain(str(error))
             return USAGE_ERROR
         try:
-            exec(target.code, target.namespace)
+            try:
+                exec(target.code, target.namespace)
+            finally:
+                if not own_builtins.OURS <= own_builtins.THEIRS:
+                    own_builtins.put_back()
+                    atexit.register(own_builtins.take_away)
             _wait_for_threads()
             endings.in_order = True
         except SystemExit as end:
@@ -111,6 +117,7 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             raise
         finally:
             endings.stop()
+            endings.end()
     return 0
 
 
@@ -300,7 +307,7 @@ def _hide_own_frames(error: BaseException, target: Target) -> None:
     show = getattr(sys, "excepthook", None)
     if show is None:
         return
-    frames = _of_target(error.__traceback__, target)
+    frames = _of_target(error, target)
 
     def excepthook(
         kind: type[BaseException], error: BaseException, tb: types.TracebackType | None
@@ -315,10 +322,10 @@ def _hide_own_frames(error: BaseException, target: Target) -> None:
     sys.excepthook = excepthook
 
 
-def _of_target(traceback: types.TracebackType | None, target: Target) -> types.TracebackType | None:
-    tb = traceback
+def _of_target(error: BaseException, target: Target) -> types.TracebackType | None:
+    tb = traceback = error.__traceback__
     while tb is not None and tb.tb_frame.f_code is not target.code:
         tb = tb.tb_next
-    if tb is None:
-        return traceback  # not the program's error, but fastprof's
+    if tb is None:  # not the program's error, but fastprof's, or Ctrl-C while it saved
+        return None if isinstance(error, KeyboardInterrupt) else traceback
     return tb.tb_next if target.is_module else tb

@@ -13,6 +13,7 @@ import threading
 from typing import Protocol
 
 from fastprof.errors import StateError
+from fastprof.own_builtins import put_back, take_away
 
 
 class Holder(Protocol):
@@ -106,9 +107,14 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     run = _running
-    if run is not None:
+    if run is None:
+        return
+    put_back()
+    try:
         run.stop_at_exit()
         _keep_interrupt()
+    finally:
+        take_away()
 
 
 def _keep_interrupt() -> None:
