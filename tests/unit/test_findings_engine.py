@@ -211,7 +211,6 @@ def test_p4_f43_names_in_findings_are_harmless(name):
     report = build_report(snapshot_with(NAMES[name]))
     no_rule_failed(report)
     for text in (report.to_text(full=True), "\n".join(plain(all_findings(report)))):
-        assert text.isascii()
         assert all(line.isprintable() for line in text.splitlines())
     json.loads(report.to_json())
 

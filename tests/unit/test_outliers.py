@@ -307,7 +307,6 @@ def test_without_an_outlier_there_is_no_table() -> None:
 def test_f43_hostile_names_do_no_harm(name: str) -> None:
     made = builder(name, name)
     text, _ = text_and_json(build_report(snapshot(kept(12, SLOW_READ), made=made)))
-    assert text.isascii()
     assert all(line.isprintable() for line in text.splitlines())
     assert len(text) < 20_000
 

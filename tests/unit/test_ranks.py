@@ -524,7 +524,6 @@ def test_f43_hostile_names_of_hosts_and_sections(name):
     made = ranks(*(waiting(r, meta={"hostname": name}, **{name: 60 * r}) for r in range(2)))
     assert made.straggler is not None
     for text in (made.to_text(), made.to_markdown()):
-        assert text.isascii()
         assert all(line.isprintable() for line in text.splitlines())
         assert len(text) < 20_000
     json.loads(made.to_json())

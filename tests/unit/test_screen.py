@@ -17,6 +17,7 @@ from fastprof.render import terminal
 from fastprof.render.screen import _percentiles, closed_lines, screen_lines
 from fastprof.report import Report, build_report
 from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
+from fastprof.snapshot import Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.findings import closing_lines
@@ -520,4 +521,42 @@ def test_of_another_thread_only_functions_count() -> None:
     built.thread(Node(py("spin"), 1, 80 * MS), root_ns=50 * MS, ident=3, name="helper")
     text = "\n".join(screen_lines(build_report(built.snapshot()), 80))
     assert "monitor" not in text
-    assert "Other threads, without waits: helper 80.0 ms (spin)." in text
+    assert "your functions (helper)" in text
+
+
+def computing(in_main: int) -> Report:
+    built = Builder()
+    waits = Node(c("_thread.lock.acquire"), 1, 300 * MS)
+    built.thread(Node(py("main"), 1, in_main, [waits]))
+    built.thread(Node(py("load"), 1, 50 * MS), ident=2, name="loader")
+    built.thread(Node(py("train"), 1, 200 * MS), ident=3, name="trainer")
+    built.thread(Node(py("beat"), 1, 1 * MS), ident=4, name="heart")
+    return build_report(built.snapshot())
+
+
+def test_without_steps_the_screen_leads_with_the_threads_that_compute() -> None:
+    lines = screen_lines(computing(1 * MS), 80)
+    titles = [line for line in lines if line.startswith("your functions")]
+    assert [title.split("  ")[0] for title in titles] == [
+        "your functions (trainer)", "your functions (loader)",
+    ]  # fmt: skip
+    assert lines[lines.index(titles[0]) + 1].startswith("train ")
+    assert lines[lines.index(titles[1]) + 1].startswith("load ")
+    assert "MainThread" not in "\n".join(lines)
+
+
+def test_a_main_thread_that_computes_is_one_of_them() -> None:
+    text = "\n".join(screen_lines(computing(100 * MS), 80))
+    names = re.findall(r"your functions \((.*?)\)", text)
+    assert names == ["trainer", "MainThread", "loader"]
+    full = computing(100 * MS).to_text(full=True)
+    assert re.findall(r"your functions \((.*?)\)", full) == names
+
+
+def test_steps_belong_to_the_training_thread_whatever_others_compute() -> None:
+    steps = Steps(10, 0, 300 * MS, 1.0, 30 * MS, 30 * MS)
+    made = replace(computing(1 * MS).snapshot, steps=steps)
+    lines = screen_lines(build_report(made), 80)
+    titles = [line.split("  ")[0] for line in lines if line.startswith("your functions")]
+    assert titles == ["your functions"]
+    assert "Other threads, without waits per step: trainer" in "\n".join(lines)

@@ -25,7 +25,7 @@ def torch(name: str, qualname: str | None = None) -> Key:
 
 
 def rows(made: Snapshot, limit: int = 20) -> dict[str, UserRow]:
-    return {row.name: row for row in user_tree(build_report(made), limit).rows}
+    return {row.name: row for row in user_tree(build_report(made), limit, 0).rows}
 
 
 def test_the_time_of_a_library_is_its_callers_and_it_is_named() -> None:
@@ -128,7 +128,7 @@ def test_a_module_is_called_by_its_file() -> None:
 
 def test_what_is_shown_is_what_took_most_with_all_that_led_to_it() -> None:
     children = [Node(py(f"f{i}", i), 1, (i + 1) * MS) for i in range(10)]
-    made = user_tree(build_report(tree(Node(py("main"), 1, 45 * MS, children))), 4)
+    made = user_tree(build_report(tree(Node(py("main"), 1, 45 * MS, children))), 4, 0)
     assert [row.name for row in made.rows] == ["main", "f9", "f8", "f7"]
     assert made.left_out == 7
     assert made.total_ms == 100
@@ -137,7 +137,7 @@ def test_what_is_shown_is_what_took_most_with_all_that_led_to_it() -> None:
 def test_hidden_functions_are_counted_by_their_package() -> None:
     calls = [Node(torch("a"), 1, MS), Node(torch("b"), 1, MS), Node(py("get", 1, STANDARD), 1, MS)]
     made = user_tree(
-        build_report(tree(Node(py("main"), 1, MS, [*calls, Node(c("len"), 1, MS)]))), 9
+        build_report(tree(Node(py("main"), 1, MS, [*calls, Node(c("len"), 1, MS)]))), 9, 0
     )
     assert dict(made.hidden) == {"torch": 2, "Python's standard library": 1, "": 1}
 
@@ -146,7 +146,7 @@ def test_a_deep_tree_is_no_recursion_of_ours() -> None:
     node = Node(py("f0"), 1, MS)
     for i in range(1, 3000):
         node = Node(py(f"f{i}", i), 1, MS, [node])
-    assert len(user_tree(build_report(tree(node)), 5).rows) == 5
+    assert len(user_tree(build_report(tree(node)), 5, 0).rows) == 5
 
 
 def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
@@ -215,7 +215,7 @@ def after_the_loop(ms: float) -> Snapshot:
 def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
     report = build_report(after_the_loop(12_000))
     assert report.phase == "steps"
-    made = user_tree(report, 5)
+    made = user_tree(report, 5, 0)
     assert {row.name: round(row.share, 3) for row in made.rows} == {
         "train": 1, "write_results": 0.75, "get_batch": 0.075,
     }  # fmt: skip
@@ -229,7 +229,7 @@ def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
 
 
 def test_functions_of_another_phase_have_it_in_their_title() -> None:
-    made = user_tree(build_report(after_the_loop(10)), 5)
+    made = user_tree(build_report(after_the_loop(10)), 5, 0)
     assert user_lines(made, 100, phase="validation")[0].startswith("your functions in validation ")
     assert user_lines(made, 100, phase="all")[0].startswith("your functions  ")
 
@@ -247,7 +247,7 @@ def test_imports_are_a_part_by_that_name() -> None:
     found = rows(made)
     assert dict(found["main"].below) == {"imports": 52, "AdamW.__init__": 2}
     assert (found["kit.py"].own_ms, dict(found["kit.py"].below)) == (3, {"imports": 1})
-    titled = user_lines(user_tree(build_report(made), 5), 100, phase="setup")
+    titled = user_lines(user_tree(build_report(made), 5, 0), 100, phase="setup")
     assert titled[0].startswith("your functions in imports and set-up ")
     assert "_find_and_load" not in "".join(titled)
 
@@ -261,7 +261,7 @@ def test_a_run_without_steps_has_no_set_up_in_a_title() -> None:
 
 def test_a_step_that_has_hardly_begun_makes_no_words() -> None:
     report = build_report(after_the_loop(10))
-    made = user_tree(report, 5)
+    made = user_tree(report, 5, 0)
     assert not made.beyond_ms
     assert user_lines(made, 100, per_steps(report))[0].startswith("your functions in a step")
     assert not [note for note in report.notes if "in no step" in note]

@@ -127,7 +127,7 @@ def _main(args: list[str]) -> int:
         return USAGE_ERROR
     if name not in _TABLE:
         complain(
-            f"no command {name!a:.120}{nearest(name, _TABLE)} There are: "
+            f"no command {name!r:.120}{nearest(name, _TABLE)} There are: "
             f"{', '.join(_TABLE)} (fastprof --help)"
         )
         return USAGE_ERROR

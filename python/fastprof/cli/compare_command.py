@@ -119,7 +119,7 @@ def _percentage(noise: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found <= 1:
-        raise ValueError(f"--noise is {noise!a:.80}, expected 0 to 100, e.g. --noise 2 for 2 %")
+        raise ValueError(f"--noise is {noise!r:.80}, expected 0 to 100, e.g. --noise 2 for 2 %")
     return found
 
 

@@ -66,7 +66,7 @@ def _print(rows: list[tuple[str, str]]) -> None:
     width = width_of(sys.stdout)
     lines: list[str] = []
     for name, text in rows:
-        lines += wrapped(ascii(text)[1:-1], width, f"{name.ljust(longest)}  ")
+        lines += wrapped(text, width, f"{name.ljust(longest)}  ")
     write_text("\n".join(lines) + "\n")
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from fastprof.cli.messages import on_lines
 from fastprof.clock import time
+from fastprof.names import encodable, printable
 from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
@@ -333,9 +334,10 @@ def complain(message: str) -> None:
 
     It is one line, but in a terminal it wraps at words.
     """
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     try:
-        sys.stderr.write(f"{on_lines(f'fastprof: {line}', sys.stderr)}\n")
+        shown = on_lines(f"fastprof: {line}", sys.stderr)
+        sys.stderr.write(encodable(f"{shown}\n", sys.stderr))
         sys.stderr.flush()  # the last: the program's own object may have none
     except Exception:
         pass
@@ -346,13 +348,13 @@ def said(error: Exception) -> str:
     if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
         return str(error)
     path = os.fsdecode(error.filename)
-    name, above = (ascii(p)[1:-1] for p in (path, os.path.dirname(path)))
+    above = os.path.dirname(path)
     if isinstance(error, FileNotFoundError):
-        missing = bool(above) and not os.path.isdir(os.path.dirname(path))
-        return f"no such directory: {above}" if missing else f"no such file: {name}"
+        missing = bool(above) and not os.path.isdir(above)
+        return f"no such directory: {above}" if missing else f"no such file: {path}"
     if isinstance(error, PermissionError):
-        return f"no permission: {name}"
-    return f"{name}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+        return f"no permission: {path}"
+    return f"{path}: {error.strerror[:1].lower()}{error.strerror[1:]}"
 
 
 def _flush() -> None:

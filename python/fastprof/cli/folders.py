@@ -38,7 +38,7 @@ def run_folder(base: str, program: str) -> str:
         # Another rank of this job was first, or this rank has a file of an earlier job there.
         if job is not None and not any(file.startswith(rank) for file in os.listdir(folder)):
             return folder
-    raise FileExistsError(f"{_MOST} runs already have the name {name!a}")
+    raise FileExistsError(f"{_MOST} runs already have the name {name!r}")
 
 
 def ranks_here(env: Mapping[str, str], size: int) -> int:

@@ -7,14 +7,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TextIO
+from typing import Any, TextIO
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.fileio import atomic_write, resolve_output
+from fastprof.names import encodable
 from fastprof.render.formats import format_of
 
 #: What fastprof uses of a stream.
-_STREAM = ("write", "writelines", "flush", "isatty", "closed")
+_STREAM = ("write", "writelines", "flush", "isatty", "closed", "errors", "reconfigure")
 
 _LOST = "cannot write to standard output: {}"
 
@@ -49,19 +50,15 @@ def chosen_format(
     return default if options.output is None else format_of(options.output, names).name
 
 
-@contextmanager
-def any_text(stream: TextIO) -> Iterator[None]:
-    """Let ``stream`` accept names that its encoding cannot write, escaped."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is None:
-        yield
-        return
-    errors = stream.errors
-    reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        reconfigure(errors=errors)
+class _Text(io.StringIO):
+    """Text for an object that need not have more than ``write``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return hasattr(self._stream, "isatty") and self._stream.isatty()
 
 
 @contextmanager
@@ -76,19 +73,23 @@ def standard_output() -> Iterator[TextIO]:
             earlier output can be written, the stream stays.
     """
     stream = sys.stdout
-    if not all(hasattr(stream, name) for name in _STREAM):
-        # The program's own object: it need not have more than write().
-        text = io.StringIO()
+    if not all(hasattr(stream, name) for name in _STREAM):  # the program's own object
+        text = _Text(stream)
         yield text
-        stream.write(text.getvalue())
+        stream.write(encodable(text.getvalue(), stream))
         return
     if stream.closed:
         raise OSError(_LOST.format("the program has closed it"))
     stream.flush()
     try:
-        with any_text(stream):
+        real: Any = stream
+        errors = real.errors
+        real.reconfigure(errors="backslashreplace")
+        try:
             yield stream
             stream.flush()
+        finally:
+            real.reconfigure(errors=errors)
     except BrokenPipeError:
         sys.stdout = None
     except OSError as error:
@@ -150,9 +151,9 @@ def check_output(path: str) -> str | None:
         return f"cannot write the profile: {error}"
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
-        return f"cannot write the profile: there is no directory {directory!a}"
+        return f"cannot write the profile: there is no directory {directory!r}"
     if not os.access(directory, os.W_OK | os.X_OK):
-        return f"cannot write the profile: no permission to write in {directory!a}"
+        return f"cannot write the profile: no permission to write in {directory!r}"
     return None
 
 
@@ -166,7 +167,7 @@ def save_or_keep(path: str, write: Callable[[str], None]) -> None:
         write(path)
         return
     except OSError as error:
-        problem = f"cannot write {path!a}: {error.strerror or error}"
+        problem = f"cannot write {path!r}: {error.strerror or error}"
     suffix = "-" + os.path.basename(path)
     try:
         fd, other = tempfile.mkstemp(prefix="fastprof-", suffix=suffix)
@@ -178,4 +179,4 @@ def save_or_keep(path: str, write: Callable[[str], None]) -> None:
             raise
     except OSError as error:
         raise OSError(f"{problem}; nor to a temporary file: {error.strerror or error}") from None
-    complain(f"{problem}; the profile is in {other!a} instead")
+    complain(f"{problem}; the profile is in {other!r} instead")

@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             known = [s for action in self._actions for s in action.option_strings]
             kind = "option" if word.startswith("-") else "argument"
-            self.error(f"no {kind} {word!a}{nearest(word, known) if kind == 'option' else '.'}")
+            self.error(f"no {kind} {word!r}{nearest(word, known) if kind == 'option' else '.'}")
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
-                action, f"{value!a} is not one of {', '.join(known)}{nearest(str(value), known)}"
+                action, f"{value!r} is not one of {', '.join(known)}{nearest(str(value), known)}"
             )
 
 
@@ -88,4 +88,4 @@ class _Unknown(optparse.BadOptionError):
         self._hint = hint
 
     def __str__(self) -> str:
-        return f"no option {self.opt_str!a}{self._hint}"
+        return f"no option {self.opt_str!r}{self._hint}"

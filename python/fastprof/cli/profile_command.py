@@ -62,7 +62,7 @@ def profile_target(
             output = os.path.abspath(output)
             problem = check_output(output)
         except OSError as error:  # the current folder was deleted
-            problem = f"cannot write the profile to {output!a}: {error.strerror}"
+            problem = f"cannot write the profile to {output!r}: {error.strerror}"
         if problem is not None:
             complain(problem)
             return 2

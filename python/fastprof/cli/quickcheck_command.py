@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         means = measure(torch, device, options.runs)
     except (RuntimeError, AssertionError) as error:  # no such device, or its memory is full
         why = (str(error) or type(error).__name__).rstrip(".")
-        complain(f"device {device!a} cannot be used: {why}; try --device cpu")
+        complain(f"device {device!r} cannot be used: {why}; try --device cpu")
         return 2
     write_text("\n".join(lines(means, device, options.runs)) + "\n")
     return 0

@@ -11,6 +11,7 @@ from fastprof.cli.summary import next_lines
 from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.findings.checklist import checklist_lines
+from fastprof.names import printable
 from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.render.plain import plain
@@ -107,7 +108,7 @@ def in_phase(report: Report, phase: str) -> Report:
     known = [*RUN_PHASES, ALL]
     if phase not in known:
         there = f"There are {', '.join(known)}."
-        raise ValueError(f"no phase {phase!a:.80}{nearest(phase, known)} {there}")
+        raise ValueError(f"no phase {phase!r:.80}{nearest(phase, known)} {there}")
     return report.in_phase(phase)
 
 
@@ -136,7 +137,7 @@ def _write_file(report: Report, options: argparse.Namespace) -> None:
     item = formats.format_named(chosen_format(options, _FORMATS))
     with atomic_write(resolve_output(options.output)) as stream:
         formats.write(report, item, stream, **_limits(report, item.name, options))
-    write_text(f"Wrote {ascii(options.output)[1:-1]}\n")
+    write_text(f"Wrote {printable(options.output)}\n")
 
 
 def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str, float]:

@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
         folder = base if options.output is not None else run_folder(base, args[0])
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        complain(f"cannot write to {base!a}: {error.strerror}")
+        complain(f"cannot write to {base!r}: {error.strerror}")
         return 2
     begun = _Begun(folder, _shown(folder), time.time_ns() - _CLOCKS_NS, options)
     process = os.getpid()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof.export.pstats_ import as_pstats
-from fastprof.names import ascii_name
 from fastprof.read.pstats import Entry, Function
 from fastprof.tables.layout import wrapped
 
@@ -30,13 +29,13 @@ def last_lines(
         run: the argument of ``fastprof report`` for this run.
         ranks: whether the folder belongs to a job of several ranks.
     """
-    lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)
+    lines = wrapped(f"Wrote {folder}: {', '.join(files)}", width)
     return [*lines, *next_lines(run, width, ranks=ranks)]
 
 
 def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:
     """Return the commands that show more of the run ``run``, and of its ``ranks``."""
-    name = ascii_name(shlex.quote(run))
+    name = shlex.quote(run)
     text = (
         f"More: fastprof report {name} --full (or --findings, --section NAME, --phase NAME, "
         "-o run.html)"

@@ -129,6 +129,9 @@ def _wait_for_threads() -> None:
     shutdown = getattr(threading, "_shutdown", None)
     if not callable(shutdown) or threading.current_thread() is not threading.main_thread():
         return
+    run = current.running()
+    if isinstance(run, Run):
+        run.note_threads()
     try:
         shutdown()
     except BaseException as error:  # Ctrl-C, a signal handler, a function of the program
@@ -179,7 +182,7 @@ def prepare(args: Sequence[str], *, as_module: bool) -> Target:
     importer = get_importer(path)
     if importer is not None:
         if importer.find_spec("__main__") is None:
-            raise TargetError(f"can't find '__main__' module in {args[0]!a}")
+            raise TargetError(f"can't find '__main__' module in {args[0]!r}")
         return _folder(args, path)
     return _script(args, path)
 
@@ -199,7 +202,7 @@ def _script(args: Sequence[str], path: str) -> Target:
             source = file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise TargetError(f"can't open file {args[0]!a}: {reason}") from None
+        raise TargetError(f"can't open file {args[0]!r}: {reason}") from None
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     return _source(
         args, source, path, _folder_first(os.path.dirname(os.path.realpath(path))), loader
@@ -248,7 +251,7 @@ def _module(args: Sequence[str]) -> Target:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise TargetError(f"no module named {name!a}")
+        raise TargetError(f"no module named {name!r}")
     return _by_runpy(name, is_switch=True)
 
 

@@ -59,7 +59,7 @@ def _watch(folder: str | None) -> Watch:
         if not os.path.isdir(folder):
             if _STORE.fullmatch(folder):
                 return Watch(store_at(folder))
-            raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")
+            raise ValueError(f"no such directory: {folder}")
         return Watch(Folder(folder))
     problem: Exception | None = None
     for env in running_jobs():

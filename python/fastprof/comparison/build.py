@@ -127,7 +127,7 @@ def _open_side(side: Source | Sequence[Source]) -> _Side:
             other = known.setdefault(run.identity, run) if run.identity else run
             if other is not run:
                 raise ValueError(
-                    f"{run.label!a} and {other.label!a} are the same run: name each run of a side "
+                    f"{run.label!r} and {other.label!r} are the same run: name each run of a side "
                     "once"
                 )
         return runs

@@ -76,14 +76,14 @@ def holds(runs: Sequence[Run], condition: Condition) -> Checked:
             span = sum(span_ms(run) for run in runs) / len(runs)
             if not span:
                 raise ConditionError(
-                    f"{condition.text!a}: the run has no time, so a share cannot be computed"
+                    f"{condition.text!r}: the run has no time, so a share cannot be computed"
                 )
             a = a / span if kind == TIME else a
             b = b / span if right[1] == TIME else b
             kind = SHARE
         elif {kind, right[1]} != {NUMBER, SHARE}:
             raise ConditionError(
-                f"{condition.text!a} compares {_called(kind)} with {_called(right[1])}"
+                f"{condition.text!r} compares {_called(kind)} with {_called(right[1])}"
             )
     write = _show_exactly if abs(a - b) < _CLOSE * abs(b) else show
     text = f"{_text(condition.left)} is {write(a, kind)}"
@@ -144,19 +144,19 @@ def _combine(node: Operation, left: Figure, right: Figure) -> Figure:
     (a, x), (b, y) = left, right
     if node.operator in "+-":
         if x != y:
-            raise ConditionError(f"{_text(node)!a} adds {_called(x)} and {_called(y)}")
+            raise ConditionError(f"{_text(node)!r} adds {_called(x)} and {_called(y)}")
         return (a + b if node.operator == "+" else a - b), x
     if node.operator == "*":
         kinds = {x, y} - {NUMBER}
         if len(kinds) > 1 and SHARE in kinds:
             kinds.discard(SHARE)
         if len(kinds) > 1 or (x == y and x in (TIME, BYTES)):
-            raise ConditionError(f"{_text(node)!a} multiplies {_called(x)} by {_called(y)}")
+            raise ConditionError(f"{_text(node)!r} multiplies {_called(x)} by {_called(y)}")
         return a * b, kinds.pop() if kinds else NUMBER
     if b == 0:
-        raise ConditionError(f"{_text(node)!a} divides by 0")
+        raise ConditionError(f"{_text(node)!r} divides by 0")
     if x == y:
         return a / b, NUMBER
     if y not in (NUMBER, SHARE):
-        raise ConditionError(f"{_text(node)!a} divides {_called(x)} by {_called(y)}")
+        raise ConditionError(f"{_text(node)!r} divides {_called(x)} by {_called(y)}")
     return a / b, x

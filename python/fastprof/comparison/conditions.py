@@ -87,7 +87,7 @@ def outcome(
         return Outcome(condition.text, checked.holds, f"after: {checked.text}")
     name, limit = condition.left, condition.right
     if not isinstance(name, Name) or not isinstance(limit, Literal):
-        raise ConditionError(f"{condition.text!a}: expected a name on the left of the change")
+        raise ConditionError(f"{condition.text!r}: expected a name on the left of the change")
     moved = _moved(name, before, after, pair, level=level, noise=noise)
     change, shown = _change(condition, moved, limit)
     beyond = COMPARE[condition.operator](change, limit.value)
@@ -115,7 +115,7 @@ def _refuse_unsigned_percentage(condition: Condition, run: Run) -> None:
     with suppress(ConditionError):
         if not name.function and figure(run, Name("share", name.name)):
             remedy += f", or share({left}){op}{right} for its part of a step"
-    raise ConditionError(f"{condition.text!a} has a percentage without a sign: {remedy}")
+    raise ConditionError(f"{condition.text!r} has a percentage without a sign: {remedy}")
 
 
 def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float, str]:
@@ -123,13 +123,13 @@ def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float,
     step = moved.after - moved.before
     if limit.kind == RELATIVE:
         if not moved.before:
-            raise ConditionError(f"{condition.text!a}: it was 0 before, which has no percentage")
+            raise ConditionError(f"{condition.text!r}: it was 0 before, which has no percentage")
         return step / moved.before, change(step / moved.before)
     wanted = {POINTS: SHARE}.get(limit.kind, limit.kind)
     if wanted != moved.kind:
         units = {TIME: "ms", SHARE: "points", BYTES: "MiB", NUMBER: "no unit"}
         raise ConditionError(
-            f"{condition.text!a}: a change of that figure is given in % or {units[moved.kind]}"
+            f"{condition.text!r}: a change of that figure is given in % or {units[moved.kind]}"
         )
     sign = "+" if step >= 0 else "-"
     if wanted == SHARE:

@@ -128,7 +128,7 @@ def parse(text: str, *, changes: bool = False) -> Condition:
         raise ConditionError(f"condition is {text!r:.80}, expected a string")
     if len(text) > _MAX_LENGTH:
         raise ConditionError(
-            f"condition {text[:40]!a}... has {len(text)} characters, at most {_MAX_LENGTH} are read"
+            f"condition {text[:40]!r}... has {len(text)} characters, at most {_MAX_LENGTH} are read"
         )
     return _Parser(text, changes).condition()
 
@@ -160,8 +160,8 @@ class _Parser:
         if at is None:
             at = self._tokens[self._at][2]
         near = self._text[at : at + 20]
-        where = f"at {near!a}" if near.strip() else "at its end"
-        return ConditionError(f"condition {self._text!a}: {what} {where}")
+        where = f"at {near!r}" if near.strip() else "at its end"
+        return ConditionError(f"condition {self._text!r}: {what} {where}")
 
     def _peek(self) -> str:
         kind, value, _ = self._tokens[self._at]

@@ -44,19 +44,19 @@ def figure(run: Run, name: Name) -> Figure:
         )
     if found is None:
         raise ConditionError(
-            f"{run.label}: nothing is called {name.name!a}; there are the figures step, cpu, "
+            f"{run.label}: nothing is called {name.name!r}; there are the figures step, cpu, "
             f"throughput, gpu_util, memory, memory_share, overhead, steps and wall, the sections "
             f"{_names(run)}, and functions and kernels"
         )
     value, kind = found
     if value is None:
-        raise ConditionError(f"{run.label}: {name.text!a} was not recorded")
+        raise ConditionError(f"{run.label}: {name.text!r} was not recorded")
     return value, kind
 
 
 def _names(run: Run) -> str:
     names = [row.name for row in run.report.sections][:20]
-    return ", ".join(f"{name!a:.60}" for name in names) or "(none)"
+    return ", ".join(f"{name!r:.60}" for name in names) or "(none)"
 
 
 def _no_such(function: str, what: str) -> ConditionError:
@@ -141,7 +141,7 @@ def _function(run: Run, name: str, function: str) -> _Found:
     if len(rows) > 1:
         places = ", ".join(f"'{file_name(r.file)}:{r.qualname}'" for r in rows[:5])
         raise ConditionError(
-            f"{run.label}: {len(rows)} functions are called {name!a}; name one of them: {places}"
+            f"{run.label}: {len(rows)} functions are called {name!r}; name one of them: {places}"
         )
     row = rows[0]
     if function in ("", "total", "self", "gpu", "share"):
@@ -156,7 +156,7 @@ def _function(run: Run, name: str, function: str) -> _Found:
         return _per_step(run, row.calls + row.resumes), NUMBER
     if function == "mean":
         return row.cum_ms / (row.primitive_calls or row.calls or 1), TIME
-    raise _no_such(function, f"the function {name!a}")
+    raise _no_such(function, f"the function {name!r}")
 
 
 def _functions_called(rows: Sequence[FunctionRow], name: str) -> list[FunctionRow]:
@@ -186,4 +186,4 @@ def _kernel(run: Run, name: str, function: str) -> _Found:
         return _per_step(run, count), NUMBER
     if function == "mean":
         return (total / count if count else None), TIME
-    raise _no_such(function, f"the kernel {name!a}")
+    raise _no_such(function, f"the kernel {name!r}")

@@ -16,7 +16,7 @@ from fastprof.comparison.model import (
     SummaryRow,
 )
 from fastprof.comparison.steps_chart import steps_chart
-from fastprof.names import ascii_name, elided
+from fastprof.names import elided, printable, text_width
 from fastprof.report.figures import (
     change,
     chosen_percent,
@@ -83,7 +83,7 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
 
 
 def _block(title: str, lines: Sequence[str] = (), table: Table | None = None) -> Block:
-    said = Items(tuple(ascii_name(line) for line in lines), "", "  ")
+    said = Items(tuple(lines), "", "  ")
     return Block(title, (*([said] if lines else ()), *([table] if table and table.rows else ())))
 
 
@@ -193,15 +193,15 @@ def _apart(texts: Sequence[str], width: int, most: int = 0) -> list[str]:
     At the beginning that is cut entirely, at the end as far as needed.  A text still longer than
     ``most`` (or ``width``) loses its middle.
     """
-    parts = [[*filter(None, _PARTS.findall(ascii_name(text, len(text))))] for text in texts]
-    left = max(sum(map(len, each)) for each in parts)
+    parts = [[*filter(None, _PARTS.findall(printable(text)))] for text in texts]
+    left = max(sum(map(text_width, each)) for each in parts)
     cut = ["", ""]
     for end in (0, 1) if left > width else ():
         n = 0
         for same in zip(*(each[::-1] if end else each for each in parts), strict=False):
             if len(set(same)) > 1 or (end and left <= width):
                 break
-            left -= len(same[0]) - (0 if n else 3)
+            left -= text_width(same[0]) - (0 if n else 3)
             n += 1
         if n:
             parts = [each[:-n] if end else each[n:] for each in parts]
@@ -285,7 +285,7 @@ def _median(effect: Effect) -> str:
 def _tops(comparison: Comparison) -> list[Block]:
     names = ("BASELINE", "OPTIMIZED")
     return [
-        Block(f"=== {name} ===", (Code(tuple(map(ascii_name, text.splitlines()))),))
+        Block(f"=== {name} ===", (Code(tuple(text.splitlines())),))
         for name, text in zip(names, comparison.tops, strict=False)
         if text
     ]

@@ -6,8 +6,11 @@ value is None.
 
 import html
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from fastprof.names import encodable
 
 SLOWER = "slower"
 FASTER = "faster"
@@ -216,7 +219,7 @@ class Comparison:
         return any(effect.significant for pair in self.pairs for effect in pair.effects)
 
     def to_text(self, *, full: bool = False) -> str:
-        """Return the comparison as plain ASCII text: one screen, or with ``full`` all of it."""
+        """Return the comparison as plain text: one screen, or with ``full`` all of it."""
         from fastprof.comparison.output import to_text
 
         return to_text(self, full=full)
@@ -255,4 +258,5 @@ class Comparison:
         save(self, path)
 
     def __str__(self) -> str:
-        return self.to_text()
+        """Return the text for ``print``, which fails for what the encoding lacks."""
+        return encodable(self.to_text(), sys.stdout)

@@ -31,7 +31,7 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 
 
 def to_text(comparison: Comparison, width: int | None = None, *, full: bool = True) -> str:
-    """Return the comparison as plain ASCII text.
+    """Return the comparison as plain text.
 
     Args:
         full: all tables and notes; False: one screen.

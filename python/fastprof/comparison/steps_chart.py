@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, number, plural
 from fastprof.tables.blocks import Block, Chart, Line, chart_top
 
@@ -16,7 +16,7 @@ _POINTS = 480
 
 def steps_chart(labels: Sequence[str], runs: Sequence[Sequence[float]]) -> list[Block]:
     """Return the chart; empty unless two runs have the times of their steps."""
-    shown = [(i, ascii_name(labels[i], 60), v) for i, v in enumerate(runs) if len(v) > 1]
+    shown = [(i, readable(labels[i], 60), v) for i, v in enumerate(runs) if len(v) > 1]
     if len(shown) < 2:
         return []
     count = max(len(values) for _, _, values in shown)

@@ -24,7 +24,7 @@ class Check:
 
     @property
     def line(self) -> str:
-        """The question, its answer and, after a no, the fix: ASCII."""
+        """The question, its answer and, after a no, the fix."""
         mark = {True: "[yes]", False: "[no] ", None: "[n/a]"}[self.answer]
         advice = f" No -> {self.no}." if self.answer is False else ""
         return f"{mark} {self.text}: {self.value}.{advice}"

@@ -16,7 +16,7 @@ from fastprof.findings.cpu_waits import Share
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts, Use
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report import figures
 from fastprof.report.figures import duration, plural
 
@@ -226,7 +226,7 @@ def split_places(facts: Facts, kind: str) -> str:
         if row.name == kind and row.places:
             count = max(1, facts.steps)
             parts = [
-                f"{ascii_name(text, 100)} {span_text(ns / 1e6 / count, facts)}"
+                f"{readable(text, 100)} {span_text(ns / 1e6 / count, facts)}"
                 for text, ns in row.places[:_NAMED]
             ]
             return f"Most of it: {'; '.join(parts)}."

@@ -27,7 +27,7 @@ from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
 from fastprof.findings.serial_loops import is_serial
 from fastprof.lazy import Lazy
-from fastprof.names import ascii_name, file_name
+from fastprof.names import file_name, readable
 from fastprof.report.correct import correct
 from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section, thread_of_steps
@@ -452,7 +452,7 @@ class Facts:
         at = keys[key]
         if at.kind == "section":
             inside = f" in {where(keys[above])}" if above >= 0 else ""
-            return f"section {ascii_name(at.name, 60)}{inside}"
+            return f"section {readable(at.name, 60)}{inside}"
         return where(at) if at.kind in ("python", "c", "type") else "the top level"
 
     @Lazy
@@ -716,13 +716,13 @@ def where(key: Key) -> str:
 
 
 def located(name: str, file: str, line: int) -> str:
-    """Return a name with file and line, in printable ASCII of bounded length.
+    """Return a name with file and line, printable and of bounded length.
 
     Code of a script outside of functions has the name of its file.
     """
-    text = ascii_name(name, 80)
+    text = readable(name, 80)
     if not line:
         return text
     if name == "<module>":
-        return ascii_name(file_name(file), 60)
-    return f"{text} ({ascii_name(file_name(file), 60)}:{line})"
+        return readable(file_name(file), 60)
+    return f"{text} ({readable(file_name(file), 60)}:{line})"

@@ -9,7 +9,7 @@ from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, where
 from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library, shown_name
@@ -344,7 +344,7 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
     line = _line_of(facts, hot)
     if line is None:
         return text
-    code = ascii_name(line.text, 60)
+    code = readable(line.text, 60)
     if line.alone:
         return f"{text} All of it is line {line.number}, {code}."
     taken = duration(line.share * ms)
@@ -380,7 +380,7 @@ def calls_text(hot: Hot, whole_ms: float) -> str:
 
 
 def _short(key: Key) -> str:
-    return _NAMELESS.get(key.name) or ascii_name(shown_name(key), 60)
+    return _NAMELESS.get(key.name) or readable(shown_name(key), 60)
 
 
 # ---- copies between host and GPU ----

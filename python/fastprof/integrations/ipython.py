@@ -34,7 +34,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     name = line.strip()
     if name and not name.isidentifier():
         raise ValueError(
-            f"%%fastprof is followed by {name!a:.80}, expected nothing or the name of a variable "
+            f"%%fastprof is followed by {name!r:.80}, expected nothing or the name of a variable "
             "for the report; use fastprof.Profiler(...) for options"
         )
     body, last = _compiled(shell, cell)

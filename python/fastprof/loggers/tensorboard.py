@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fastprof.names import ascii_name, cut
+from fastprof.names import printable_name
 
 
 class TensorBoard:
@@ -56,7 +56,7 @@ def _figures(report: Any) -> dict[str, float]:
     found = {"step_ms": steps.mean_ms, "step_p95_ms": steps.p95_ms}
     for row in steps.rows:
         # TensorBoard turns slashes in a tag into folders and other characters into underscores.
-        found[f"step/{ascii_name(cut(row.name, 60))}_ms"] = row.mean_ms
+        found[f"step/{printable_name(row.name, 60)}_ms"] = row.mean_ms
     found["gpu_utilization_pct"] = None if utilization is None else 100 * utilization
     found["gpu_memory_gib"] = None if memory is None else memory.peak_reserved / (1 << 30)
     return {f"fastprof/{name}": value for name, value in found.items() if value is not None}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof._version import __version__
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.targets import target_text
@@ -47,7 +47,7 @@ def summary(report: Report) -> str:
 
 
 def _fits(lines: Sequence[str]) -> bool:
-    return len(lines) <= MAX_LINES and sum(len(line) + 1 for line in lines) <= MAX_BYTES
+    return len(lines) <= MAX_LINES and sum(len(line.encode()) + 1 for line in lines) <= MAX_BYTES
 
 
 def _blocks(report: Report, rows: int) -> list[Block]:
@@ -128,7 +128,7 @@ def _origin(report: Report) -> str:
     parts = [f"fastprof {__version__}"]
     for key, label in (("python", "Python"), ("backend", "backend"), ("rank", "rank")):
         if meta.get(key) is not None:
-            parts.append(f"{label} {ascii_name(str(meta[key]), 30)}")
+            parts.append(f"{label} {readable(str(meta[key]), 30)}")
     return f"{', '.join(parts)}. {report.overhead.text}"
 
 
@@ -183,7 +183,7 @@ def pipe_table(table: Table) -> list[str]:
 
 def code(name: str) -> str:
     """Return a name as a code span that its content cannot end."""
-    text = ascii_name(ascii_name(name, 1000), _NAME).replace("`", "\\x60").replace("|", "\\x7c")
+    text = readable(readable(name, 1000), _NAME).replace("`", "\\x60").replace("|", "\\x7c")
     return f"`{text}`" if text.strip() else "`(unnamed)`"
 
 

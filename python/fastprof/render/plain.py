@@ -1,9 +1,9 @@
-"""Blocks as lines of plain ASCII text."""
+"""Blocks as lines of plain text."""
 
 import re
 from collections.abc import Iterable
 
-from fastprof.names import elided
+from fastprof.names import elided, readable, text_width
 from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.layout import table_lines, wrapped
 
@@ -46,11 +46,12 @@ def part_lines(part: Part, width: int | None, prose: int | None) -> list[str]:
 
 
 def _sentence(text: str, width: int | None, first: str, rest: str | None) -> list[str]:
-    return [first + text] if width is None else wrapped(text, width, first, rest)
+    return [first + readable(text)] if width is None else wrapped(text, width, first, rest)
 
 
 def _code(text: str, width: int | None) -> str:
-    if width is None or len(text) <= width:
+    text = readable(text)
+    if width is None or text_width(text) <= width:
         return text
     figures = _FIGURES.match(text)
     start = figures.end() if figures else 0

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TextIO
 
-from fastprof.names import ascii_name
 from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
@@ -28,12 +27,12 @@ _GIB = 1 << 30
 
 
 def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> None:
-    """Write plain ASCII text."""
+    """Write plain text."""
     made = [
         Block(_headline(report)),
         Block("", _said(report)),
         *(Block("", (table,)) for table in _tables(report)),
-        *_notes("Notes:", tuple(map(ascii_name, report.notes))),
+        *_notes("Notes:", report.notes),
     ]
     stream.writelines(f"{line}\n" for line in plain(made, width))
 
@@ -102,7 +101,7 @@ def _said(report: RankReport) -> tuple[Text, ...]:
     if finding is None:
         return (Text(text),)
     line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."
-    return Text(text), Text(ascii_name(line)), Text(f"Fix: {ascii_name(' '.join(finding.fix))}")
+    return Text(text), Text(line), Text(f"Fix: {' '.join(finding.fix)}")
 
 
 def _ranks(report: RankReport, limit: int) -> Table:

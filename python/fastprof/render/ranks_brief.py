@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import plural
 from fastprof.report.ranks.live.now import JobNow, RankNow
 from fastprof.report.ranks.model import RankReport, RankRow
@@ -158,7 +158,7 @@ def _cells(name: str, rows: Sequence[_Row], sections: Sequence[str]) -> tuple[st
     host = rows[0].host if len(rows) == 1 else ""
     return (
         name,
-        "n/a" if host is None else ascii_name(host, 24),
+        "n/a" if host is None else readable(host, 24),
         _median([row.step_ms for row in rows]),
         _median([row.work_ms for row in rows]),
         *(_median([row.sections.get(name) for row in rows]) for name in sections),

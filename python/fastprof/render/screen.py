@@ -6,22 +6,21 @@ At most :data:`LINES` lines of the given width, down to 80 columns. The full tex
 from collections.abc import Sequence
 from typing import TextIO
 
-from fastprof.names import ascii_name, elided
+from fastprof.names import elided, readable
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
-from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import closing_lines, verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
-from fastprof.tables.report import functions_brief, other_threads_text, steps_brief
+from fastprof.tables.report import functions_brief, steps_brief
 from fastprof.tables.run_phases import phases_text
 from fastprof.tables.stages import stages_brief, stages_text
 from fastprof.tables.steps import row_name
-from fastprof.tables.user_tree import per_steps, phase_of, user_lines
+from fastprof.tables.user_tree import functions_lines
 
 #: Lines of the screen, with those that a command adds.
 LINES = 40
@@ -32,8 +31,6 @@ _NO_TREE = "None of your functions took 1 % of the time. Library functions with 
 _KIND = 0.01
 #: A process that waits for a larger share of the run for child processes leaves them the training.
 _IN_CHILDREN = 0.25
-#: Another thread with a smaller share of the time is left out.
-_THREAD = 0.05
 #: A phase with a smaller share of the run is left out.
 _PHASE = 0.005
 
@@ -95,7 +92,7 @@ def headline(report: Report, width: int) -> list[str]:
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
-    program = elided(ascii_name(str(meta.get("command") or "fastprof"), 1000), 60)
+    program = elided(readable(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
 
 
@@ -148,7 +145,7 @@ def _unmarked(report: Report) -> str:
         ended_by = report.meta.get("ended_by")
         if ended_by:
             return (
-                f"The program ended with {ascii_name(str(ended_by), 60)} before the end of its "
+                f"The program ended with {readable(str(ended_by), 60)} before the end of its "
                 "first step, so no figure is per step."
             )
         children = wait_for_children(report)
@@ -209,10 +206,8 @@ def _split(report: Report, width: int) -> list[str]:
 def _functions(report: Report, width: int, most: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
-    lines = user_lines(user_tree(report, most), width, per_steps(report), phase_of(report))
-    others = other_threads_text(report, _THREAD)
-    if lines:
-        return [*lines, *(wrapped(others, width, rest="  ") if others else [])]
+    if lines := functions_lines(report, width, most):
+        return lines
     table = functions_brief(without_waits(report).rows, most)
     if not table.rows:
         return []

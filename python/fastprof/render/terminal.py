@@ -1,24 +1,32 @@
 """A report on a terminal: one screen, or in full with tables that ``rich`` draws if all fit."""
 
+import io
 import sys
 from typing import TextIO
 
+from fastprof.names import encodable, text_width
 from fastprof.render import screen, text
 from fastprof.render.plain import plain
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block
 from fastprof.tables.cells import Table
-from fastprof.tables.layout import width_of, without_spare
+from fastprof.tables.layout import as_readable, width_of, without_spare
 
 
 def show(report: Report, stream: TextIO | None = None, *, full: bool = False) -> None:
     """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream."""
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
-    if not full:
-        stream.writelines(f"{line}\n" for line in screen.closed_lines(report, width))
-    elif not (stream.isatty() and _draw(report, stream, width)):
-        text.write(report, stream, width=width)
+    if full:
+        made = io.StringIO()
+        text.write(report, made, width=width)
+        said = made.getvalue()
+    else:
+        said = "".join(f"{line}\n" for line in screen.closed_lines(report, width))
+    shown = encodable(said, stream)
+    # rich cannot draw what the stream cannot encode.
+    if not (full and shown == said and stream.isatty() and _draw(report, stream, width)):
+        stream.write(shown)
 
 
 def _draw(report: Report, stream: TextIO, width: int) -> bool:
@@ -61,12 +69,12 @@ def _draw(report: Report, stream: TextIO, width: int) -> bool:
 
 def _for_rich(table: Table, width: int) -> Table:
     """Return the table without the spare columns that do not fit when drawn."""
-    return without_spare(table, width - len(table.headers) - 3)
+    return without_spare(as_readable(table), width - len(table.headers) - 3)
 
 
 def _width(table: Table) -> int:
     """Return the width of the drawn table on a terminal."""
     cells = [table.headers, *table.rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
+    widths = [max(text_width(row[i]) for row in cells) for i in range(len(table.headers))]
     # One space on each side of a cell and a line between cells and around them.
     return sum(widths) + 3 * len(widths) + 1

@@ -1,20 +1,18 @@
-"""The full report as plain ASCII text, for log files and pagers.
+"""The full report as plain text, for log files and pagers.
 
 :mod:`fastprof.render.screen` is the short form on one screen.
 """
 
 from typing import TextIO
 
-from fastprof.names import ascii_name
 from fastprof.render.plain import plain
 from fastprof.report.model import Report
-from fastprof.report.user_tree import user_tree
 from fastprof.tables.blocks import Block, Code, Items, Text
 from fastprof.tables.findings import findings_block
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED
 from fastprof.tables.report import all_tables, steps_line, summary
-from fastprof.tables.user_tree import per_steps, phase_of, user_lines
+from fastprof.tables.user_tree import functions_lines
 
 _USER_ROWS = 25
 
@@ -36,8 +34,8 @@ def blocks(report: Report, width: int) -> list[Block]:
     if report.steps.count:
         head.append(Text(steps_line(report.steps), rest="  "))
     head += [Text(line, rest="  ") for line in gpu_lines(report)]
-    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report), phase_of(report))
-    overhead = Text(f"Overhead: {ascii_name(report.overhead.text)}", rest="  ")
+    tree = functions_lines(report, width, _USER_ROWS)
+    overhead = Text(f"Overhead: {report.overhead.text}", rest="  ")
     made = [
         Block("", tuple(head)),
         *findings_block(report),
@@ -46,5 +44,5 @@ def blocks(report: Report, width: int) -> list[Block]:
         Block("", (overhead,)),
     ]
     if report.notes:
-        made.append(Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),)))
+        made.append(Block("Notes:", (Items(report.notes),)))
     return made

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.render.ranks_brief import is_told, live_heading, state_lines
 from fastprof.report.figures import plural
 from fastprof.report.ranks.live.now import JobNow, RankNow
@@ -55,7 +55,7 @@ def _cells(row: RankNow, names: Sequence[str]) -> tuple[str, ...]:
     state = row.state.partition(" ")[0] if is_told(row) else row.state
     return (
         str(row.rank),
-        "n/a" if row.host is None else ascii_name(row.host, 24),
+        "n/a" if row.host is None else readable(row.host, 24),
         str(row.steps),
         number(row.step_ms),
         number(row.work_ms),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.correct import may_be_more
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
@@ -259,9 +259,9 @@ def called(name: str, split: str) -> str:
 
     Loaders of different splits may have the same name.
     """
-    shown = ascii_name(name, 60)
+    shown = readable(name, 60)
     shown = f"Data loader {shown}" if re.fullmatch(r"loader\d+", name) else shown
-    return shown if split == "train" else f"{shown} ({ascii_name(split, 30)})"
+    return shown if split == "train" else f"{shown} ({readable(split, 30)})"
 
 
 def worker_advice(
@@ -340,7 +340,7 @@ def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
         w = row.workers
         if w is None:
             continue
-        name = ascii_name(row.name, 60)
+        name = readable(row.name, 60)
         if w.died:
             notes.append(f"Worker processes of {name} that died: {w.died}.")
         if w.windows:

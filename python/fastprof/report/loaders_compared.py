@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow, called
 
@@ -55,7 +55,7 @@ def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
             continue
         text = (
             f"{called(row.name, row.split)}: {phase} takes {duration(here)} per batch against "
-            f"{duration(there)} of {ascii_name(quick.name, 60)}: {reason}"
+            f"{duration(there)} of {readable(quick.name, 60)}: {reason}"
         )
         if row.time_share is not None and row.realized is not None:
             text += (

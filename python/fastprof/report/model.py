@@ -6,11 +6,13 @@ The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof
 
 import html
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
+from fastprof.names import encodable
 from fastprof.render import formats
 from fastprof.report.correct import correct
 from fastprof.report.figures import duration, number, plural
@@ -166,7 +168,7 @@ class Report:
         return self.examination.findings
 
     def to_text(self, *, full: bool = False) -> str:
-        """Return the report as plain ASCII text.
+        """Return the report as plain text.
 
         Args:
             full: the whole report, at full table width; else one screen of 100 columns.
@@ -223,7 +225,8 @@ class Report:
         formats.save(self, path)
 
     def __str__(self) -> str:
-        return self.to_text()
+        """Return the text for ``print``, which fails for what the encoding lacks."""
+        return encodable(self.to_text(), sys.stdout)
 
     def __repr__(self) -> str:
         steps = self.steps

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.correct import HOOK
 from fastprof.report.figures import counted, duration, plural
 from fastprof.report.gpu_notes import gpu_notes
@@ -123,7 +123,7 @@ def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
         return
     most = sorted(snapshot.muted, key=lambda m: -m.calls_before)[:_MUTED_SHOWN]
     names = [
-        f"{ascii_name(snapshot.keys[m.key].qualname, 200)} (after {plural(m.calls_before, 'call')})"
+        f"{readable(snapshot.keys[m.key].qualname, 200)} (after {plural(m.calls_before, 'call')})"
         for m in most
     ]
     more = len(snapshot.muted) - len(names)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fastprof.names import ascii_name, elided, file_name
+from fastprof.names import elided, file_name, readable
 from fastprof.report.figures import counted, duration, plural
 from fastprof.report.flat import top_sections
 from fastprof.report.notes import has_functions
@@ -336,7 +336,7 @@ def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
 
 
 def _short(name: str, limit: int = 50) -> str:
-    return elided(ascii_name(name, 1000), limit)
+    return elided(readable(name, 1000), limit)
 
 
 def _place(name: str, file: str, line: int) -> str:

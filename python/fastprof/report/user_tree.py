@@ -23,7 +23,6 @@ from fastprof.report.origin import (
     shown_name,
 )
 from fastprof.report.run_phases import IMPORTS, beyond_steps_ns
-from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, Snapshot
 
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
@@ -85,13 +84,16 @@ class _Entry:
     below: dict[int, float] = field(default_factory=dict)  # per node of a library function
 
 
-def user_tree(report: Report, limit: int) -> UserTree:
-    """Return the program's functions that took most time in the training thread.
+def user_tree(report: Report, limit: int, number: int) -> UserTree:
+    """Return the program's functions that took most time in a thread.
 
     They cover the report's phase of the run.
+
+    Args:
+        limit: of rows.
+        number: of the thread in the snapshot; -1: none.
     """
     snapshot = report.view
-    number = training_thread(snapshot)
     if number < 0 or not report.has_tree:
         return UserTree((), 0, 0.0, ())
     column = correct(snapshot, enabled=report.overhead.corrected).self_ns[number]

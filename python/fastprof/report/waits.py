@@ -82,6 +82,24 @@ def busy_ms(thread: ThreadTable) -> float:
     return sum(row.self_ms for row in thread.functions if not is_wait(row))
 
 
+def leading_threads(report: Report, least: float) -> list[int]:
+    """Return the numbers of the threads whose functions matter most; one at least, if any.
+
+    Steps belong to the training thread.  In a run without steps any thread may do the work: those
+    that compute, most first.
+
+    Args:
+        least: leave out threads that compute less than this share of the first one's time.
+    """
+    training = training_thread(report.view)
+    if report.steps.count or len(report.threads) < 2:
+        return [training]
+    busy = {i: ms for i, thread in enumerate(report.threads) if (ms := busy_ms(thread))}
+    most = max(busy.values(), default=0.0)
+    found = [i for i in busy if busy[i] >= least * most]
+    return sorted(found, key=lambda i: (-busy[i], i)) or [training]
+
+
 def is_wait(row: FunctionRow) -> bool:
     """Return whether it is a function in which an idle thread waits."""
     return row.kind == "c" and row.qualname in _WAITS

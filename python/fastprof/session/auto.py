@@ -1,10 +1,10 @@
 """The run that ``FASTPROF=1`` starts when fastprof is imported."""
 
-import io
 import sys
 
 from fastprof import own_imports
 from fastprof.capture import exit_status
+from fastprof.names import encodable
 from fastprof.session.output.periodic import final_report, timings
 from fastprof.session.profiler import Profiler, run_of
 
@@ -24,15 +24,10 @@ def start() -> Profiler | None:
 
     def print_at_exit() -> None:
         summary = final_report(timings(profiler.snapshot()), profiler.steps)
-        text = sys.stderr
-        if not hasattr(text, "isatty"):  # the program's own object need not have more than write()
-            text = io.StringIO()
-        profiler.report().show(text)
-        text.write(f"\n{summary}")
-        if isinstance(text, io.StringIO) and text is not sys.stderr:
-            sys.stderr.write(text.getvalue())
-        elif hasattr(text, "flush"):
-            text.flush()
+        profiler.report().show(sys.stderr)
+        sys.stderr.write(encodable(f"\n{summary}", sys.stderr))
+        if hasattr(sys.stderr, "flush"):  # the program's own object need not have more than write()
+            sys.stderr.flush()
 
     run.print_at_exit = print_at_exit
     if run.identity.world_size > 1 and run.identity.rank == 0:

@@ -181,11 +181,11 @@ class Profile(Recorder):
         pstats.Stats(profiler).strip_dirs().sort_stats(*keys).print_stats()
         report = self.report()
         if report.functions:
-            from fastprof.names import ascii_name
+            from fastprof.names import encodable, printable
 
             lines = [report.overhead.text, *report.notes]
-            sys.stdout.writelines(f"{ascii_name(line)}\n" for line in lines)
-            sys.stdout.write("\n")
+            said = "".join(f"{printable(line)}\n" for line in lines)
+            sys.stdout.write(encodable(f"{said}\n", sys.stdout))
 
     def dump_stats(self, file: str | os.PathLike[str]) -> None:
         """Stop recording and write ``stats`` for :mod:`pstats`, completely or not at all.

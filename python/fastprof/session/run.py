@@ -610,10 +610,14 @@ class Run:
                 due.append(count + 1)
         return min(due)
 
-    def _after_step(self, count: int) -> None:
-        options = self._options
+    def note_threads(self) -> None:
+        """Keep the names of the program's threads: one that ends takes its name along."""
         if len(self._names) < _MOST_NAMES:
             self._names.update(thread_names())
+
+    def _after_step(self, count: int) -> None:
+        options = self._options
+        self.note_threads()
         if count <= _ASK_RANK:
             self.identity.ask()
             self._protect("ranks", self._ranks.start)

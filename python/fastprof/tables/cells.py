@@ -1,10 +1,10 @@
-"""Cells of tables: finished text in printable ASCII."""
+"""Cells of tables: finished text."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fastprof.names import ascii_name, elided
+from fastprof.names import elided, head, readable, text_width
 from fastprof.report.figures import duration as duration
 from fastprof.report.figures import number as number
 from fastprof.report.figures import percent as percent
@@ -22,7 +22,7 @@ NAME_WIDTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
+    """Cells of text.  Columns in ``left`` are aligned left, the rest right.
 
     Text in a left column wraps at words, except in ``whole``: its cells lose their middle instead,
     and except in ``ends``, where they lose their ends.
@@ -64,13 +64,13 @@ def table_of(
 
 
 def short(name: str) -> str:
-    """Return ``name`` in printable ASCII, at most as wide as a column."""
-    return elided(ascii_name(name, 1000), NAME_WIDTH)
+    """Return ``name`` printable, at most as wide as a column."""
+    return elided(readable(name, 1000), NAME_WIDTH)
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a sentence in printable ASCII, cut between two words if it is too long."""
-    text = ascii_name(text, 10 * limit)
-    if len(text) <= limit:
+    """Return a sentence, printable and cut between two words if it is too long."""
+    text = readable(text, 10 * limit)
+    if text_width(text) <= limit:
         return text
-    return text[: limit - 3].rsplit(" ", 1)[0] + "..."
+    return head(text, limit - 3).rsplit(" ", 1)[0] + "..."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fastprof.names import ascii_name, ends_cut
+from fastprof.names import ends_cut, readable
 from fastprof.report.figures import plural
 from fastprof.report.kernel_labels import short_kernels
 from fastprof.report.model import Report
@@ -60,7 +60,7 @@ def _gpu_line(gpu: GpuReport) -> str:
     if gpu.lacks_device:
         return "GPU: none found"
     if gpu.status != "on":
-        reason = ascii_name(gpu.reason, 1000).rstrip(". ") or "it was switched off"
+        reason = readable(gpu.reason, 1000).rstrip(". ") or "it was switched off"
         if reason[1:2].islower():
             reason = reason[0].lower() + reason[1:]
         return f"GPU: n/a, because {reason}."
@@ -75,7 +75,7 @@ def unseen_lines(gpu: GpuReport) -> list[str]:
     share = None if gpu.totals is None else gpu.totals.unseen_share
     if share is None:
         return []
-    others = ", ".join(dict.fromkeys(ascii_name(p.why, 100) for p in gpu.pauses if p.why))
+    others = ", ".join(dict.fromkeys(readable(p.why, 100) for p in gpu.pauses if p.why))
     others = others or ("another profiler" if gpu.tier == "external" else "")
     beside = f"; CUPTI was also used by {others}" if others else ""
     line = (
@@ -204,7 +204,7 @@ def _totals(gpu: GpuReport) -> Table:
 def kernel_cells(names: Iterable[str]) -> Mapping[str, str]:
     """Return short names of kernels, which differ if the full ones do."""
     labels = short_kernels(names)
-    cut = ends_cut([ascii_name(label, 1000) for label in labels.values()], NAME_WIDTH)
+    cut = ends_cut([readable(label, 1000) for label in labels.values()], NAME_WIDTH)
     return dict(zip(labels, cut, strict=True))
 
 

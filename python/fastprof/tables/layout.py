@@ -7,12 +7,11 @@ split into several parts, one below the other, each with the columns that name t
 
 import re
 import shutil
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from fastprof.names import elided, ends_cut
+from fastprof.names import elided, ends_cut, head, readable, text_width
 from fastprof.tables.cells import Table
 
 #: Width of a text that goes to a file or pipe.
@@ -28,6 +27,7 @@ _GAP = "  "
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
 _TIE = "\0"
 #: A point in a name or a number does not end a sentence.
+_WORD = re.compile("( *)([^ ]+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
@@ -43,20 +43,34 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     """Return ``text`` as lines of at most ``width`` columns.
 
     Args:
-        text: printable ASCII.
+        text: a sentence; what does not print is escaped.
         width: columns of a line, indents included.
         first: prefix of the first line.
         rest: prefix of the others; None: blanks as wide as ``first``.
     """
     rest = " " * len(first) if rest is None else rest
-    lines = textwrap.wrap(
-        _UNIT.sub(_TIE, text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-    )
+    lines = _wrapped(_UNIT.sub(_TIE, readable(text)), width, first, rest)
     return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Return ``text`` as lines, as :mod:`textwrap` does, which counts characters, not columns.
+
+    A word that is wider than a line begins where it stands, and is broken at the lines' ends.
+    """
+    lines: list[str] = []
+    line, begun, full = first, False, width - text_width(rest)
+    room = width - text_width(first)
+    for gap, word in _WORD.findall(text):
+        left = gap + word if begun else word
+        while text_width(left) > room:
+            if text_width(word) > full:
+                part = head(left, room) or ("" if begun else left[0])
+                line, left = line + part, left[len(part) :]
+            lines.append(line.rstrip())
+            line, begun, room, left = rest, False, full, left.lstrip(" ")
+        line, begun, room = line + left, True, room - text_width(left)
+    return [*lines, line.rstrip()] if begun else lines
 
 
 def whole_sentences(
@@ -78,6 +92,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         table: what to show.
         width: columns of a line; None: unlimited.
     """
+    table = as_readable(table)
     if width is None:
         return _drawn(table, _widths(table))
     table = without_spare(table, width)
@@ -91,6 +106,11 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         lines += [""] if lines else []
         lines += _drawn(part, _squeezed(part, width))
     return lines
+
+
+def as_readable(table: Table) -> Table:
+    """Return the table with everything that does not print escaped."""
+    return replace(table, rows=tuple(tuple(map(readable, row)) for row in table.rows))
 
 
 def needed(table: Table) -> int:
@@ -119,7 +139,7 @@ def without_unknown(table: Table) -> Table:
 
 def _widths(table: Table) -> list[int]:
     cells = [table.headers, *table.rows]
-    return [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
+    return [max(text_width(row[i]) for row in cells) for i in range(len(table.headers))]
 
 
 def _fits(table: Table, width: int) -> bool:
@@ -176,7 +196,7 @@ def _squeezed(table: Table, width: int) -> list[int]:
 
 def _longest_word(table: Table, i: int) -> int:
     words = (word for row in table.rows for word in row[i].split(" "))
-    return max(len(table.headers[i]), *map(len, words))
+    return max(len(table.headers[i]), *map(text_width, words))
 
 
 def _narrowed(table: Table, width: int) -> Table:
@@ -259,7 +279,7 @@ def _drawn(table: Table, widths: Sequence[int]) -> list[str]:
 
 def _row_lines(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[str]:
     cells = [
-        textwrap.wrap(cell, widths[i], break_on_hyphens=False) if len(cell) > widths[i] else [cell]
+        _wrapped(cell, widths[i]) if text_width(cell) > widths[i] else [cell]
         for i, cell in enumerate(row)
     ]
     return [
@@ -269,7 +289,8 @@ def _row_lines(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[
 
 
 def _line(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
+    spaces = [" " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)]
     return _GAP.join(
-        cell.ljust(width) if i in table.left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        cell + space if i in table.left else space + cell
+        for i, (cell, space) in enumerate(zip(row, spaces, strict=True))
     ).rstrip()

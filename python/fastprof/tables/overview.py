@@ -9,7 +9,7 @@ from fastprof.tables.gpu import has_gpu, memory_text
 def overview(report: Report) -> tuple[tuple[str, str], ...]:
     """Return GPU utilization, step time, GPU memory and the advice, always these four.
 
-    Each is a name and printable ASCII text, ``n/a`` if it is unknown.
+    Each is a name and printable text, ``n/a`` if it is unknown.
     """
     return (
         ("GPU utilization", with_percent(None if report.gpu is None else report.gpu.utilization)),

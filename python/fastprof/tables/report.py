@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 
-from fastprof.names import ascii_name
 from fastprof.report.figures import counted, plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
@@ -20,7 +19,6 @@ from fastprof.report.rows import (
     key_of,
 )
 from fastprof.report.targets import STEP_TARGETS, target_text
-from fastprof.report.threads import training_thread
 from fastprof.report.waits import busy_ms, is_wait, without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
@@ -189,7 +187,7 @@ def _outliers(report: Report) -> Table:
         # The first sentence repeats these cells.
         said = [sentence for sentence in outlier.sentences[1:] if sentence != NO_DETAIL]
         for i, sentence in enumerate(said or ("",)):
-            rows.append((*(first if i == 0 else ("",) * 4), ascii_name(sentence, 1000)))
+            rows.append((*(first if i == 0 else ("",) * 4), sentence))
     unseen = sum(NO_DETAIL in outlier.sentences for outlier in report.steps.outliers)
     if unseen:
         rows.append((*("",) * 4, f"{NO_DETAIL.replace('this step', f'{unseen} of these')}"))
@@ -288,7 +286,7 @@ def threads_table(report: Report) -> Table:
         return Table("", (), ())
     alike: dict[tuple[str, bool], list[ThreadTable]] = {}
     for thread in report.threads:
-        alike.setdefault((_thread_name(thread.name), thread.ended), []).append(thread)
+        alike.setdefault((thread_name(thread.name), thread.ended), []).append(thread)
     headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
     rows = tuple(
         (_threads_name(name, ended, len(threads)), number(sum(t.total_ms for t in threads)),
@@ -298,21 +296,20 @@ def threads_table(report: Report) -> Table:
     return Table("Threads", headers, rows, frozenset({0, 4}), spare=("raw total ms", "functions"))
 
 
-def other_threads_text(report: Report, least: float) -> str:
-    """Return in a sentence what other threads than the training thread compute.
+def other_threads_text(report: Report, shown: Sequence[int], least: float) -> str:
+    """Return in a sentence what other threads than those ``shown`` compute.
 
     Args:
-        least: leave out threads with a smaller share of the training thread's time.
+        least: leave out threads with a smaller share of the time of the first one shown.
     """
-    training = training_thread(report.view) if len(report.threads) > 1 else -1
-    if training < 0:
+    if not shown or len(report.threads) < 2:
         return ""
     steps = report.steps.measured
-    whole_ms = report.steps.wall_ms if steps else report.threads[training].total_ms
+    whole_ms = report.steps.wall_ms if steps else report.threads[shown[0]].total_ms
     alike: dict[str, list[ThreadTable]] = {}
     for i, thread in enumerate(report.threads):
-        if i != training:
-            alike.setdefault(_thread_name(thread.name), []).append(thread)
+        if i not in shown:
+            alike.setdefault(thread_name(thread.name), []).append(thread)
     busy = [(sum(map(busy_ms, threads)), name, threads) for name, threads in alike.items()]
     parts = [
         f"{_threads_name(name, False, len(threads))} {duration(ms / max(1, steps))} "
@@ -334,7 +331,7 @@ def worker_function_tables(report: Report, limit: int) -> list[Table]:
     ]
 
 
-def _thread_name(name: str) -> str:
+def thread_name(name: str) -> str:
     """Return a thread's name; the number of one without a name says nothing, and may come again."""
     return "unnamed" if _NUMBERED.fullmatch(name) else short(name)
 

@@ -1,6 +1,6 @@
 """The table that splits the steps' time by kind."""
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.model import Report
 from fastprof.report.steps import IN_BACKWARD, SplitRow
 from fastprof.tables.cells import Table, number, percent
@@ -26,7 +26,7 @@ _NAMES = {
 
 def kind_name(kind: str) -> str:
     """Return a kind of time in words."""
-    return _NAMES.get(kind, ascii_name(kind))
+    return _NAMES.get(kind, readable(kind, 60))
 
 
 def row_name(row: SplitRow) -> str:
@@ -51,7 +51,7 @@ def split_table(report: Report) -> Table:
     for sentence in steps.split_missing:
         kind, _, why = sentence.partition(": ")
         if kind != "gpu_wait" or has_gpu(report):  # without a GPU nothing waits for it
-            rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
+            rows.append((kind_name(kind), "n/a", "n/a", "n/a", readable(why, 200)))
     return without_unknown(
         Table(
             "Where a step's time goes (each moment counted once)",
@@ -66,5 +66,5 @@ def _places(row: SplitRow) -> str:
     if (row.share or 0.0) < _PLACED:
         return ""
     return "; ".join(
-        f"{ascii_name(text, 200)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES]
+        f"{readable(text, 200)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES]
     )

@@ -1,12 +1,16 @@
 """The program's own functions as lines: a tree with times, and the time of libraries for each."""
 
-from fastprof.names import ascii_name, elided, file_name
+from dataclasses import replace
+
+from fastprof.names import elided, file_name, readable, text_width
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, IMPORTS
-from fastprof.report.user_tree import UserRow, UserTree
+from fastprof.report.user_tree import UserRow, UserTree, user_tree
+from fastprof.report.waits import leading_threads
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import table_lines, wrapped
+from fastprof.tables.report import other_threads_text, thread_name
 from fastprof.tables.run_phases import PHASE_NAMES
 
 #: Number of a function's library parts to name beside the functions under it.
@@ -20,6 +24,8 @@ _FIGURES = 15
 #: Fewest characters of a function's name, and of a file's.
 _LEAST_NAME, _FILE = 16, 9
 _PACKAGES = 3
+#: Another thread with a smaller share of the time is left out; so many have a tree.
+_THREAD, _THREADS = 0.05, 3
 
 
 def per_steps(report: Report) -> int:
@@ -35,11 +41,29 @@ def phase_of(report: Report) -> str:
     return ALL if report.phase == "setup" and not report.steps.count else report.phase
 
 
-def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> list[str]:
+def functions_lines(report: Report, width: int, most: int) -> list[str]:
+    """Return the functions of the threads that matter most, and a sentence about the others."""
+    lines: list[str] = []
+    leading = leading_threads(report, _THREAD)
+    shown = leading[:_THREADS]
+    for i in shown:
+        tree = user_tree(report, max(1, most // len(shown)), i)
+        thread = thread_name(report.threads[i].name).strip("()") if len(leading) > 1 else ""
+        thread = "a thread that ended" if thread == "unnamed" else thread
+        tree = replace(tree, hidden=()) if lines else tree
+        lines += user_lines(tree, width, per_steps(report), phase_of(report), thread)
+    others = other_threads_text(report, shown, _THREAD) if lines else ""
+    return [*lines, *(wrapped(others, width, rest="  ") if others else [])]
+
+
+def user_lines(
+    tree: UserTree, width: int, per: int = 0, phase: str = ALL, thread: str = ""
+) -> list[str]:
     """Return the tree as lines of at most ``width`` columns; none for one without rows.
 
     Args:
         per: steps to divide times by; 0: show totals, as for a tree with time outside of steps.
+        thread: its name, if there are several trees.
     """
     if not tree.rows:
         return []
@@ -52,11 +76,12 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
         imported = any(name == IMPORTS for row in tree.rows for name, _ in row.below)
         before = f"{IMPORTS} and " if phase == "setup" and imported else ""
         title += f" in {before}{PHASE_NAMES[phase][0]}"
+    title += f" ({thread})" if thread else ""
     parts = [_parts(row, steps, _PART) for row in tree.rows]
     # The parts wrap between words, and the functions do not.
-    room = max(24, width // 2 - 4, width - _FIGURES - max(map(len, parts)))
+    room = max(24, width // 2 - 4, width - _FIGURES - max(map(text_width, parts)))
     names = _names(tree, room)
-    rest = width - _FIGURES - max(map(len, names))
+    rest = width - _FIGURES - max(map(text_width, names))
     parts = [_parts(row, steps, min(_PART, max(_LEAST_NAME, rest - 6))) for row in tree.rows]
     table = Table(
         "",
@@ -83,17 +108,17 @@ def _name(row: UserRow, above: str, room: int) -> str:
     """Return the function, file and line; ``above`` is the file of the row above."""
     indent = "  " * min(row.depth, 6)
     room = max(_LEAST_NAME, room - len(indent))
-    name, line = ascii_name(row.name, 200), f":{row.line}"
+    name, line = readable(row.name, 200), f":{row.line}"
     if row.name == file_name(row.file):
         return f"{indent}{elided(name, room)}"
     room -= 2
-    file = ascii_name(file_name(row.file))
-    if len(name) + len(file) + len(line) > room:
+    file = readable(file_name(row.file), 200)
+    if text_width(name) + text_width(file) + len(line) > room:
         # A reader sees the file in the row above.  Without that, shorten the file before the name.
-        most = room - min(len(name), room * 3 // 5) - len(line)
+        most = room - min(text_width(name), room * 3 // 5) - len(line)
         file = "" if row.file == above else elided(file, max(_FILE, most))
     where = f"{file}{line}"
-    return f"{indent}{elided(name, max(_LEAST_NAME, room - len(where)))}  {where}"
+    return f"{indent}{elided(name, max(_LEAST_NAME, room - text_width(where)))}  {where}"
 
 
 def _names(tree: UserTree, room: int) -> list[str]:
@@ -101,7 +126,7 @@ def _names(tree: UserTree, room: int) -> list[str]:
     above = ["", *(row.file for row in tree.rows)]
     for _ in range(2):  # the second time with the columns that the longest one needs anyway
         names = [_name(row, file, room) for row, file in zip(tree.rows, above, strict=False)]
-        room = max(map(len, names))
+        room = max(map(text_width, names))
     return names
 
 
@@ -109,7 +134,7 @@ def _parts(row: UserRow, steps: int, longest: int) -> str:
     parts = [*row.below, ("own code", row.own_ms)]
     large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
     return ", ".join(
-        f"{elided(ascii_name(name, 200), longest)} {number(ms / steps)}"
+        f"{elided(readable(name, 200), longest)} {number(ms / steps)}"
         for name, ms in large[:_PARTS]
     )
 
@@ -118,7 +143,7 @@ def _hidden(tree: UserTree, width: int) -> list[str]:
     named = [(package, n) for package, n in tree.hidden if package][:_PACKAGES]
     others = sum(n for _, n in tree.hidden) - sum(n for _, n in named)
     parts = [
-        f"{plural(n, 'function')} of {elided(ascii_name(package), 40)}" for package, n in named
+        f"{plural(n, 'function')} of {elided(readable(package, 200), 40)}" for package, n in named
     ]
     parts += [plural(others, "other" if parts else "library function")] if others else []
     if not parts:

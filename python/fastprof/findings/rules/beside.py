@@ -18,7 +18,7 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.places import KNOWN
 from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, plural
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.snapshot import Key
@@ -175,7 +175,7 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
         return None
     row = whole_ms * (1 - known.known)
     ms, stalled = while_idle(facts, row)
-    text = ascii_name(name, 60)
+    text = readable(name, 60)
     draft = share_draft(
         facts, _LIMIT, ms,
         rule="own-section",

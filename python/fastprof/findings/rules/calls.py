@@ -26,7 +26,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.serial_loops import filling_line
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import number, plural
 from fastprof.report.origin import is_users, shown_name
 from fastprof.report.source_files import lines_of
@@ -157,7 +157,7 @@ def tensor_loop(facts: Facts) -> Draft | None:
     # Long calls compute something: their number is not what costs.
     if facts.cpu_waits.part(FORWARD) * loop.calls_time > loop.calls * _CALL_MS:
         return None
-    at, name = where(loop.key), ascii_name(shown_name(loop.operation), 60)
+    at, name = where(loop.key), readable(shown_name(loop.operation), 60)
     each = loop.operations / loop.entries if loop.entries else 0.0
     again = f", {plural(round(each), 'time')} per call" if each else ""
     draft = share_draft(

@@ -6,7 +6,7 @@ from fastprof.findings.draft import Abstain, Draft, capped, need_sample, percent
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import plural
 from fastprof.report.health import POWER_CAP
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
@@ -35,7 +35,7 @@ def gpu_utilization(facts: Facts) -> Draft | None:
         return None
     value = facts.share(busy)
     parts = ", ".join(
-        f"{ascii_name(name, 60)} {span_text(ms, facts)}" for name, ms in timeline.idle[:3] if ms
+        f"{readable(name, 60)} {span_text(ms, facts)}" for name, ms in timeline.idle[:3] if ms
     )
     return Draft(
         value=100 * value, unit="%",
@@ -89,7 +89,7 @@ def _most_capped(
 
 def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
     by = ", ".join(f"{r.reason} {percent(r.share)}" for r in row.reasons)
-    parts = [f"{ascii_name(device.name, 60)}, {plural(row.throttle_samples, 'sample')}: {by}"]
+    parts = [f"{readable(device.name, 60)}, {plural(row.throttle_samples, 'sample')}: {by}"]
     if row.temperature_c is not None:
         parts.append(f"{row.temperature_c:.0f} C on average, {row.temperature_max_c} C at most")
     if row.sm_clock_mhz is not None:

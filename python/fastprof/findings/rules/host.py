@@ -21,7 +21,7 @@ from fastprof.findings.measurements import Caller, Facts, where
 from fastprof.findings.remedies import parts_text
 from fastprof.findings.rules.beside import less_of
 from fastprof.findings.thresholds import LIMITS, MIN_TIMES
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import counted, duration, plural
 
 _OVERHEAD = LIMITS["overhead-share"]
@@ -202,7 +202,7 @@ def lock_contention(facts: Facts) -> Draft | None:
     others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
     busy = sorted(others, key=lambda t: -t.total_ms)[:2]
     named = "; ".join(
-        f"{ascii_name(t.name, 60)} (most in {ascii_name(t.functions[0].qualname, 60)})"
+        f"{readable(t.name, 60)} (most in {readable(t.functions[0].qualname, 60)})"
         for t in busy
         if t.functions
     )

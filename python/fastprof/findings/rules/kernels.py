@@ -21,7 +21,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import shrink
 from fastprof.findings.rules.calls import small_batch_on_cpu
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.model_gpu import KernelRow
 from fastprof.report.rows import UNACCOUNTED
@@ -131,7 +131,7 @@ def small_kernels(facts: Facts) -> Draft | None:
     fused = sum(k.small_ns or 0 for k in kernels if k.kind not in _APART)
     rows = sorted(kernels, key=lambda k: -(k.small_ns or 0))[:3]
     names = "; ".join(
-        f"{ascii_name(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns
+        f"{readable(k.name, 60)} ({counted(k.small_count)})" for k in rows if k.small_ns
     )
     return Draft(
         value=100 * small.of_time, unit="%",
@@ -197,7 +197,7 @@ def occupancy(facts: Facts) -> Draft | None:
 
 def _worst(kernels: Sequence[KernelRow], lost: Callable[[KernelRow], float]) -> str:
     rows = sorted(kernels, key=lambda k: -lost(k) * k.total_ns)[:3]
-    return "; ".join(f"{ascii_name(k.name, 60)} ({duration(k.total_ms)})" for k in rows)
+    return "; ".join(f"{readable(k.name, 60)} ({duration(k.total_ms)})" for k in rows)
 
 
 def _kernel_draft(

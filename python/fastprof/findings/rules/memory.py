@@ -6,7 +6,7 @@ from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import plural, size, size_of
 from fastprof.report.model_gpu import MemoryReport
 
@@ -77,7 +77,7 @@ def _peak(memory: MemoryReport) -> tuple[str, ...]:
     return sentences(
         f"{size_of(memory.peak_reserved, memory.total_bytes)} were reserved at the peak, "
         f"{size(memory.peak_allocated)} allocated.",
-        "" if top is None else f"The peak is in section {ascii_name(top.name, 60)}.",
+        "" if top is None else f"The peak is in section {readable(top.name, 60)}.",
     )
 
 
@@ -104,7 +104,7 @@ def memory_leak(facts: Facts) -> Draft | None:
             f"It rose in {percent(rising)} of the steps, by {size(grown)} in total.",
             left,
             "" if owner is None
-            else f"Most of it stays from section {ascii_name(owner.name, 60)}.",
+            else f"Most of it stays from section {readable(owner.name, 60)}.",
         ),
         fix=fixes("memory-leak", facts.framework),
     )  # fmt: skip

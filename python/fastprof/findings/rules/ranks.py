@@ -4,7 +4,7 @@ from fastprof.findings.draft import Abstain, Draft, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.ranks.health import against_others
@@ -88,7 +88,7 @@ def _fixes(late: Straggler) -> tuple[str, ...]:
     """Return fixes for the parts that take longer on the late rank, as far as they are known."""
     rank = f"rank {late.rank}"
     if late.cpu_wait is not None:
-        on = "its machine" if late.host is None else ascii_name(late.host, 60)
+        on = "its machine" if late.host is None else readable(late.host, 60)
         first = (
             f"Find out which programs use the CPUs of {on} (top), or give the job more CPUs: "
             f"{rank} waits for a CPU for {duration(late.cpu_wait[0])} per step, the others for "

@@ -28,7 +28,7 @@ from fastprof.findings.remedies import (
     optimizer_fix,
 )
 from fastprof.findings.thresholds import LIMITS, USUAL
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import chosen_percent, counted, duration, plural
 from fastprof.report.rows import UNACCOUNTED
 
@@ -113,7 +113,7 @@ _OF_PLACE = {UNACCOUNTED: frozenset({"unaccounted"}), **dict.fromkeys(_PASSES, f
 
 
 def _section(name: str) -> str:
-    return "no section" if name == UNACCOUNTED else ascii_name(name, 60)
+    return "no section" if name == UNACCOUNTED else readable(name, 60)
 
 
 def _even(place: str) -> tuple[str, ...]:
@@ -410,7 +410,7 @@ def untrained_gradients(facts: Facts) -> Draft | None:
         return None
     if limit.grade(share) is None:
         return None
-    said = ascii_name(name, 100)
+    said = readable(name, 100)
     path, _, kind = said.partition(" ")
     # An optimizer from before the recording is known once it steps.
     who = "No optimizer that steps has" if meta.get("torch_untrained_of") else "No optimizer has"

@@ -20,7 +20,7 @@ from fastprof.findings.measurements import Caller, Facts, Use, located
 from fastprof.findings.operator_times import copying_ms, operator_ms
 from fastprof.findings.remedies import pageable, transfer_fix
 from fastprof.findings.thresholds import LIMITS
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, plural, size
 from fastprof.report.origin import is_own_file
 
@@ -92,7 +92,7 @@ def _blocked(facts: Facts) -> Draft | None:
     # Without phases the waits cover the whole run: a slow first step may raise their mean.
     waited = min(waited, facts.span_ms)
     ms = min(waited, timeline.idle_ms)
-    lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
+    lines = [f"{readable(line.text, 160)}." for line in gpu.lines[:3]]
     reads = facts.use("item").ms  # the host may also wait elsewhere, as in synchronize()
     draft = share_draft(
         facts, _OVERHEAD, ms,
@@ -256,7 +256,7 @@ def _moving(facts: Facts, use: Use) -> float:
 def _copying_sections(facts: Facts) -> str:
     rows = [(s.gpu.transfer_ns, s) for s in facts.report.sections if s.gpu is not None]
     rows = sorted((r for r in rows if r[0]), key=lambda r: -r[0])[:3]
-    parts = [f"{ascii_name(s.name, 60)} {duration(ns / 1e6)}" for ns, s in rows]
+    parts = [f"{readable(s.name, 60)} {duration(ns / 1e6)}" for ns, s in rows]
     return f"By section, over the recording: {', '.join(parts)}." if parts else ""
 
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, TextIO
 
-from fastprof.names import ascii_name, elided
+from fastprof.names import elided, readable
 from fastprof.render.html.chapters import chapters, tiles
 from fastprof.render.html.charts import figure
 from fastprof.render.html.data import page_data
@@ -49,7 +49,7 @@ def write(report: Report, stream: TextIO) -> None:
     data = page_data(report)
     made = chapters(report, data)
     command = report.meta.get("command")
-    program = f"{elided(ascii_name(str(command), 1000), 60)}: " if command else ""
+    program = f"{elided(readable(str(command), 1000), 60)}: " if command else ""
     links = (el("a", title, href=f"#{mark}") for mark, title, _ in made)
     stream.write(
         page(

@@ -105,12 +105,12 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
             hint = ""
             if not a.rank and (a.world_size or 1) == 1:
                 hint = "; each process tells its rank by RANK or Profiler(rank=...)"
-            raise ValueError(f"rank {a.rank} is in two files: {a.path!a} and {b.path!a}{hint}")
+            raise ValueError(f"rank {a.rank} is in two files: {a.path!r} and {b.path!r}{hint}")
     sizes = {row.world_size: row for row in rows if (row.world_size or 1) > 1}
     if len(sizes) > 1:
         (size, row), (other, of) = list(sizes.items())[:2]
         raise ValueError(
-            f"these are ranks of different jobs: {row.path!a} is of {size} ranks, {of.path!a} of "
+            f"these are ranks of different jobs: {row.path!r} is of {size} ranks, {of.path!r} of "
             f"{other}"
         )
     size = next(iter(sizes), None)

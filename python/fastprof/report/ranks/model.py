@@ -12,11 +12,12 @@ every signal that all ranks have is judged; see :mod:`fastprof.report.ranks.judg
 
 import html
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fastprof.names import ascii_name, file_name
+from fastprof.names import encodable, file_name, readable
 from fastprof.render import formats
 from fastprof.report.figures import counted, duration, plural, with_percent
 from fastprof.report.findings import Finding
@@ -117,11 +118,11 @@ class FunctionExcess:
     @property
     def text(self) -> str:
         """``Data.__getitem__ (data.py:31), mostly in time.sleep``."""
-        file = ascii_name(file_name(self.file), 60)
-        where = f"{ascii_name(self.name, 80)} ({file}:{self.line})"
+        file = readable(file_name(self.file), 60)
+        where = f"{readable(self.name, 80)} ({file}:{self.line})"
         if self.name == file_name(self.file):
             where = f"code outside of functions in {file}"
-        return where if self.called is None else f"{where}, mostly in {ascii_name(self.called, 60)}"
+        return where if self.called is None else f"{where}, mostly in {readable(self.called, 60)}"
 
     @property
     def subject(self) -> str:
@@ -256,7 +257,7 @@ class Straggler:
     @property
     def text(self) -> str:
         """The verdict in one or two sentences, the rank first."""
-        host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
+        host = "" if self.host is None else f" ({readable(self.host, 60)})"
         here, there = duration(self.work_ms), duration(self.others_ms)
         text = f"Rank {self.rank}{host} is late{self.during}: "
         if self.signal == "cpu":
@@ -269,7 +270,7 @@ class Straggler:
             text += f"that of the others {there} (median)"
         if self.section is not None:
             name = {"GPU": "work on the GPU", UNACCOUNTED: "what is in no section"}.get(
-                self.section, ascii_name(self.section, 60)
+                self.section, readable(self.section, 60)
             )
             here, there = duration(self.section_ms), duration(self.section_others_ms)
             with_waits = "with these waits, " if self.without_cpu_wait else ""
@@ -322,12 +323,12 @@ class WorkBetweenSteps:
     @property
     def what(self) -> str:
         """The phase in plain words, such as ``writing checkpoints``."""
-        return _BETWEEN.get(self.phase, f"phase {ascii_name(self.phase, 60)}")
+        return _BETWEEN.get(self.phase, f"phase {readable(self.phase, 60)}")
 
     @property
     def text(self) -> str:
         """The work and the wait in two sentences."""
-        host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
+        host = "" if self.host is None else f" ({readable(self.host, 60)})"
         text = (
             f"Between steps the others wait for rank {self.rank}{host}: {self.what} took it "
             f"{duration(self.ms)} in all,{self.alike} the others {duration(self.others_ms)} "
@@ -356,7 +357,7 @@ _BETWEEN = {
 
 def in_section(section: str) -> str:
     """``in data``, or ``in no section``."""
-    return "in no section" if section == UNACCOUNTED else f"in {ascii_name(section, 60)}"
+    return "in no section" if section == UNACCOUNTED else f"in {readable(section, 60)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +468,7 @@ class RankReport:
         return formats.examine_ranks(self)
 
     def to_text(self) -> str:
-        """Return it as plain ASCII text."""
+        """Return it as plain text."""
         return formats.render_ranks(self, "text")
 
     def to_json(self) -> str:
@@ -488,7 +489,8 @@ class RankReport:
         formats.save_ranks(self, path)
 
     def __str__(self) -> str:
-        return self.to_text()
+        """Return the text for ``print``, which fails for what the encoding lacks."""
+        return encodable(self.to_text(), sys.stdout)
 
     def _repr_html_(self) -> str:
         """Return the comparison as a notebook shows it."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, plural
 from fastprof.report.ranks.between import pace_ms
 from fastprof.report.ranks.health import unlike_gpus
@@ -179,4 +179,4 @@ def end_text(runs: Sequence[RankRun]) -> str:
 
 
 def _host(run: RankRun) -> str:
-    return "" if run.row.host is None else f" ({ascii_name(run.row.host, 60)})"
+    return "" if run.row.host is None else f" ({readable(run.row.host, 60)})"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section
 from fastprof.report.model import Report, build_report
@@ -297,12 +297,12 @@ def _setup(report: Report) -> tuple[tuple[str, str], ...]:
     trained = (row for row in report.loaders if row.split == "train")
     for row in islice(trained, _LOADERS):
         if row.workers is not None:
-            name = ascii_name(row.name, 40)
+            name = readable(row.name, 40)
             found[f"workers of loader {name}"] = row.workers.workers
             found[f"batch size of loader {name}"] = row.workers.batch_size
     words = {True: "yes", False: "no", None: "n/a"}
     return tuple(
-        (what, words[v] if isinstance(v, bool) or v is None else ascii_name(str(v), 60))
+        (what, words[v] if isinstance(v, bool) or v is None else readable(str(v), 60))
         for what, v in found.items()
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastprof.guards import own_errors
+from fastprof.names import encodable
 from fastprof.session.faults import Faults
 from fastprof.session.output.periodic import final_report, periodic_report, timings
 from fastprof.snapshot import Snapshot
@@ -48,10 +49,7 @@ class ReportPrinter:
         try:
             # Looked up now: programs and test runners replace sys.stdout.
             stream = sys.stdout if self._stream is None else self._stream
-            try:
-                stream.write(text + "\n")
-            except UnicodeEncodeError:  # a name that the stream's encoding cannot write
-                stream.write(text.encode("ascii", "backslashreplace").decode("ascii") + "\n")
+            stream.write(encodable(f"{text}\n", stream))
             flush = getattr(stream, "flush", None)
             if flush is not None:
                 flush()

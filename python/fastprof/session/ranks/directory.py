@@ -73,17 +73,17 @@ class DirectoryChannel:
         try:
             folder = os.open(self._path, flags)
         except FileNotFoundError:
-            raise FileNotFoundError(f"the directory {self._path!a} is gone") from None
+            raise FileNotFoundError(f"the directory {self._path!r} is gone") from None
         except OSError:
             if os.path.islink(self._path):
                 raise NotADirectoryError(
-                    f"{self._path!a} is a link, expected a directory"
+                    f"{self._path!r} is a link, expected a directory"
                 ) from None
             raise
         try:
             if os.fstat(folder).st_mode & stat.S_IWOTH:
                 raise PermissionError(
-                    f"every user can write to the directory {self._path!a}: remove it, or name "
+                    f"every user can write to the directory {self._path!r}: remove it, or name "
                     "another one"
                 )
             yield folder

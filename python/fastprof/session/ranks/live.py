@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.session.ranks.channel import (
     DIRECT,
     REQUEST,
@@ -384,7 +384,7 @@ class _Talk:
         except (OSError, Ended):  # the store is already gone
             pass
         except own_errors() as error:  # this rank must still publish its end
-            self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")
+            self._say(f"Ranks could not be compared at the end: {readable(str(error), 300)}.")
 
     def _hear_out(self, judge: Judge, last: RankWindow, until: float) -> JobNow:
         from fastprof.report.ranks.live.window import encode
@@ -515,7 +515,7 @@ class _Talk:
             self._asked = request.number
             self._channel.put(REQUEST, encode_request(request))
         if said:
-            self._channel.put(VERDICTS, "\n".join(judge.lines)[-4000:].encode("ascii", "replace"))
+            self._channel.put(VERDICTS, "\n".join(judge.lines).encode("utf-8", "replace")[-4000:])
         if judge.ignored and not self._said_ignored:
             self._said_ignored = True
             why = ", ".join(sorted(judge.ignored))
@@ -570,9 +570,9 @@ def _why_not(identity: Identity) -> str:
 def _no_channel(error: Exception) -> str:
     if os.environ.get(DIRECTORY):
         return f"Ranks were not compared while the job ran: {error}."
-    address = ":".join(ascii_name(os.environ.get(name, ""), 200) for name in STORE)
+    address = ":".join(readable(os.environ.get(name, ""), 200) for name in STORE)
     return (
         f"Ranks were not compared while the job ran: the store at {address} (MASTER_ADDR and "
-        f"MASTER_PORT) could not be used: {ascii_name(str(error), 300)}. "
+        f"MASTER_PORT) could not be used: {readable(str(error), 300)}. "
         "FASTPROF_RANKS_DIR can name a directory to use instead."
     )

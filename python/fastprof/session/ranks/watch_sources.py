@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fastprof.clock import time
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.ranks.live.window import decode
 from fastprof.report.ranks.row import MAX_RANKS
 from fastprof.session.environment.rank import world_size_of
@@ -189,13 +189,13 @@ def store_at(place: str) -> Store:
     env = {"MASTER_ADDR": host, "MASTER_PORT": port}
     address = store_address(env)
     if address is None:
-        raise ValueError(f"{ascii_name(place, 100)} is not an address and a port")
+        raise ValueError(f"{readable(place, 100)} is not an address and a port")
     # A launcher's variables are part of a job's mark: this process may have the same ones.
     for known in (env, {**os.environ, **env}):
         try:
             channel = StoreChannel(address, "", known)
         except OSError as error:
-            raise ValueError(f"no store answers at {ascii_name(place, 100)}: {error}") from None
+            raise ValueError(f"no store answers at {readable(place, 100)}: {error}") from None
         try:
             mark = channel.find_mark()
         finally:
@@ -211,7 +211,7 @@ def store_at(place: str) -> Store:
 
 def _nothing_in_store(host: str, port: int) -> str:
     return (
-        f"no rank has published anything in the store at {ascii_name(host, 100)}:{port}: is the "
+        f"no rank has published anything in the store at {readable(host, 100)}:{port}: is the "
         "job run by fastprof, and has it made steps for 10 s?"
     )
 
@@ -253,6 +253,6 @@ def _written(path: str) -> float | None:
 
 def _nothing(folder: str) -> str:
     return (
-        f"no rank has published anything in {folder!a}: name the directory that FASTPROF_RANKS_DIR "
+        f"no rank has published anything in {folder!r}: name the directory that FASTPROF_RANKS_DIR "
         "names in the job, while the job runs"
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fastprof.clock import time
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import SILENT_S, JobNow
 from fastprof.report.ranks.live.text import HANGS, MOVES
@@ -103,5 +103,5 @@ class Watch:
 
     def said(self) -> Sequence[str]:
         """Return the latest lines of rank 0, the newest last."""
-        lines = self._source.verdicts().decode("ascii", "replace").splitlines()
-        return [ascii_name(line, _LONGEST) for line in (lines or self._judge.lines)[-_LINES:]]
+        lines = self._source.verdicts().decode("utf-8", "replace").splitlines()
+        return [readable(line, _LONGEST) for line in (lines or self._judge.lines)[-_LINES:]]

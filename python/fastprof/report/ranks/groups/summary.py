@@ -206,7 +206,7 @@ def merge(a: RankGroup, b: RankGroup) -> RankGroup:
     """
     if (a.job, a.world_size) != (b.job, b.world_size):
         raise ValueError(
-            f"these are groups of different jobs: {a.job!a} of {a.world_size} ranks, {b.job!a} of "
+            f"these are groups of different jobs: {a.job!r} of {a.world_size} ranks, {b.job!r} of "
             f"{b.world_size}"
         )
     return RankGroup(

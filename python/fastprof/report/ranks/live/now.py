@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration
 from fastprof.report.ranks.blocks import HeardRank, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks.cause import own_ms, tells
@@ -111,7 +111,7 @@ def rows_now(
 
 def _state(rank: HeardRank, late: bool, now: float) -> str:
     window = rank.window
-    where = f" in {ascii_name(window.place, 100)}" if window.place else ""
+    where = f" in {readable(window.place, 100)}" if window.place else ""
     if window.ended:
         return "ended"
     if now - rank.heard >= SILENT_S:
@@ -122,5 +122,5 @@ def _state(rank: HeardRank, late: bool, now: float) -> str:
             return f"waits{where} for {still}"
         return f"no step for {still}{',' if where else ''}{where}"
     if window.phase != "steps":
-        return f"in {ascii_name(window.phase, 30)}"
+        return f"in {readable(window.phase, 30)}"
     return "late" if late else ""

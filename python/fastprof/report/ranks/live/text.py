@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fastprof.names import ascii_name
+from fastprof.names import readable
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.ranks.blocks import HeardRank
 from fastprof.report.ranks.live.amount import Begin
@@ -31,7 +31,7 @@ def late_rank(late: Straggler) -> str:
 
 
 def _with_host(rank: int, host: str | None) -> str:
-    return f"{rank} (host {ascii_name(host, 60)})" if host else f"{rank}"
+    return f"{rank} (host {readable(host, 60)})" if host else f"{rank}"
 
 
 def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) -> list[str]:
@@ -134,11 +134,11 @@ def place_of(window: RankWindow) -> str:
     place = window.place
     if phase and not place.startswith(phase):
         place = f"{phase}, {place}" if place else phase
-    return ascii_name(place) or "no section"
+    return readable(place, 200) or "no section"
 
 
 def _where_seen(rank: HeardRank) -> str:
-    where = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
+    where = f" in {readable(rank.window.place, 200)}" if rank.window.place else ""
     return f"{where} after step {rank.window.steps}"
 
 
@@ -170,7 +170,7 @@ def _where(late: Straggler) -> str:
         section = "torch computes longer in backward"
     elif late.section is not None:
         section = (
-            "code in no section" if late.section == UNACCOUNTED else ascii_name(late.section, 60)
+            "code in no section" if late.section == UNACCOUNTED else readable(late.section, 60)
         )
         if late.section_ms is not None and late.section_others_ms is not None:
             in_section = late.section_ms - late.section_others_ms
@@ -223,7 +223,7 @@ def stall_text(
     where = ""
     if section is not None:
         where = (
-            " in code in no section" if section == UNACCOUNTED else f" in {ascii_name(section, 60)}"
+            " in code in no section" if section == UNACCOUNTED else f" in {readable(section, 60)}"
         )
     often = "once" if count == 1 else f"for the {ordinal(count)} time"
     whole = "" if count == 1 else f"; {duration(total_ms)} in total so far"
