@@ -34,6 +34,14 @@ def test_s3_02_one_means_reports_at_exit() -> None:
     assert result.stderr.count("=== Final") == 1
 
 
+def test_s3_02_a_run_without_sections_has_no_empty_summary() -> None:
+    code = "import fastprof\ndef work(): return sum(range(200_000))\nwork()\n"
+    result = run_child(code, env={"FASTPROF": "1"}).check()
+    assert re.search(r"^ *work  child.py:2 ", result.stderr, re.MULTILINE)
+    assert "Summary" not in result.stderr
+    assert "Insights" not in result.stderr
+
+
 def test_s3_02_the_report_at_exit_is_as_wide_as_the_terminal() -> None:
     terminal = "import sys; sys.stderr.isatty = lambda: True\n"
     result = run_child(terminal + SECTIONS, env={"FASTPROF": "1", "COLUMNS": "60"}).check()

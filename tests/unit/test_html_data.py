@@ -648,6 +648,28 @@ def test_p3_a_file_is_read_only_if_it_is_that_function_s_of_the_time_of_the_run(
     assert Sources(known).of(rows) == []
 
 
+def test_the_page_says_why_it_has_no_source_lines(code, tmp_path):
+    key = py("work", 3, str(code))
+    snapshot = tree(Node(key, 1, MS), Node(py("gone", 1, str(tmp_path / "gone.py")), 1, MS))
+    known = {**after(code).sources, str(tmp_path / "gone.py"): "0" * 64}
+
+    def said(sources):
+        found = re.search(
+            r"No source lines[^<]*", text_of(report_of(replace(snapshot, sources=sources)))
+        )
+        return found and unescape(found[0])
+
+    assert said(None).startswith("No source lines: this recording has no digests")
+    why = "(changed since the run, or not found from this folder)"
+    assert said(known) == f"No source lines of {tmp_path / 'gone.py'} {why}."
+    code.write_text("")
+    assert said(known) == f"No source lines of {code}, {tmp_path / 'gone.py'} {why}."
+    assert "(changed while the program ran, or not found then)" in said({})
+    code.write_text(CODE, encoding="utf-8")
+    snapshot = tree(Node(key, 1, MS))
+    assert said(after(code).sources) is None
+
+
 def test_source_lines_have_bounds(tmp_path):
     path = tmp_path / "prog.py"
     path.write_text("def work():\n" + "    pass\n" * 500, encoding="utf-8")

@@ -13,11 +13,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from io import BytesIO
 
+from fastprof.names import readable
 from fastprof.snapshot import Snapshot
 
 _SUFFIXES = (".py", ".pyw")
 _MOST_BYTES = 2 << 20
 _MOST_FILES = 200
+#: Files named in a sentence.
+_NAMED = 4
 #: A file changed later than this after the run's begin may not be the one that ran; clocks differ.
 _MAY_DIFFER_NS = 1_000_000_000
 
@@ -34,7 +37,7 @@ def digests(snapshot: Snapshot) -> dict[str, str]:
     for tree in (*snapshot.threads, *snapshot.worker_threads):
         for key, own in zip(tree.nodes.key, tree.nodes.self_ns, strict=True):
             ns[files[key]] = ns.get(files[key], 0) + own
-    largest = sorted((file for file in ns if file.endswith(_SUFFIXES)), key=lambda f: -ns[f])
+    largest = sorted(filter(is_source, ns), key=lambda f: -ns[f])
     return dict(_of_files(largest[:_MOST_FILES], began))
 
 
@@ -55,6 +58,35 @@ def lines_of(path: str, snapshot: Snapshot) -> list[str]:
     except (ValueError, SyntaxError, LookupError):
         return []
     return text.replace("\r\n", "\n").replace("\r", "\n").splitlines(keepends=True)
+
+
+def is_source(path: str) -> bool:
+    """Return whether the name is that of a file whose lines can be shown."""
+    return path.endswith(_SUFFIXES)
+
+
+def missing_text(paths: Iterable[str], snapshot: Snapshot) -> str:
+    """Return in sentences why files of the recording have no lines here; empty: they have some."""
+    if snapshot.sources is None:
+        return (
+            "No source lines: this recording has no digests of its source files. An earlier "
+            "fastprof made it, or it is a table of functions, such as a .stats file."
+        )
+    reasons: dict[str, list[str]] = {}
+    for path in paths:
+        if path not in snapshot.sources:
+            why = "changed while the program ran, or not found then"
+        elif not lines_of(path, snapshot):
+            # Not which of both: the recording's author need not know what files there are.
+            why = "changed since the run, or not found from this folder"
+        else:
+            continue
+        reasons.setdefault(why, []).append(readable(path, 80))
+    said = []
+    for why, files in reasons.items():
+        more = len(files) - _NAMED
+        said.append(f"{', '.join(files[:_NAMED])}{f' and {more} more' if more > 0 else ''} ({why})")
+    return f"No source lines of {', '.join(said)}." if said else ""
 
 
 def _of_files(paths: Iterable[str], began: int | None) -> Iterable[tuple[str, str]]:
@@ -78,7 +110,7 @@ def _digest(path: str, _changed_ns: int, _size: int) -> str | None:
 
 
 def _content(path: str) -> bytes | None:
-    if not path.endswith(_SUFFIXES):
+    if not is_source(path):
         return None
     try:
         found = os.stat(path)

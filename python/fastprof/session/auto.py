@@ -23,9 +23,11 @@ def start() -> Profiler | None:
     run.gives_way = True
 
     def print_at_exit() -> None:
-        summary = final_report(timings(profiler.snapshot()), profiler.steps)
+        rows = timings(profiler.snapshot())
         profiler.report().show(sys.stderr)
-        sys.stderr.write(encodable(f"\n{summary}", sys.stderr))
+        if rows:  # without a section the screen says more
+            summary = final_report(rows, profiler.steps)
+            sys.stderr.write(encodable(f"\n{summary}", sys.stderr))
         if hasattr(sys.stderr, "flush"):  # the program's own object need not have more than write()
             sys.stderr.flush()
 

@@ -8,11 +8,15 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from fastprof.names import printable_name
 from fastprof.render.html import tables
 from fastprof.render.html.charts import colours, figure, swatch
+from fastprof.render.html.limits import LIMITS
 from fastprof.render.html.markup import Markup, bullets, el, facts, joined, prose, table
 from fastprof.render.html.steps import memory_chart, single_steps, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding
 from fastprof.report.model import Report
+from fastprof.report.origin import is_users
+from fastprof.report.rows import key_of
+from fastprof.report.source_files import is_source, missing_text
 from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
 from fastprof.tables.findings import explained, not_judged, unchecked
 from fastprof.tables.gpu import gpu_lines, has_gpu, unseen_lines
@@ -36,7 +40,7 @@ def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Marku
         ("phases", "Phases of the run", _tables([phases_table(report)])),
         ("sections", "Sections", _tables([tables.section_table(report)])),
         ("flame", "Flame graph", _drawn("flame", data)),
-        ("functions", "Functions", _drawn("functions", data)),
+        ("functions", "Functions", _functions(report, data)),
         ("kernels", "Kernels", _tables(tables.kernel_tables(report))),
         ("gpu", "GPU", _gpu(report)),
         ("memory", "Memory", _memory(report)),
@@ -50,6 +54,15 @@ def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Marku
 
 def _drawn(mark: str, data: Container[str]) -> list[Markup]:
     return [Markup()] if mark in data else []
+
+
+def _functions(report: Report, data: Container[str]) -> list[Markup]:
+    """Return what stands above the table: why the program's own files have no lines in it."""
+    keys = (key_of(row) for row in report.functions[: LIMITS.functions])
+    files = dict.fromkeys(key.file for key in keys if is_users(key) and is_source(key.file))
+    said = missing_text(files, report.snapshot) if files else ""
+    drawn = _drawn("functions", data)
+    return [*drawn, *([el("p", said, class_="part minor")] if drawn and said else [])]
 
 
 def _tables(made: Iterable[Table]) -> list[Markup]:
