@@ -27,11 +27,14 @@ from unit.findings_runs import (
 from unit.snapshots import py
 
 
-def of_steps(made: Snapshot, *, switches: int = 0, other_ms: float = 0) -> Snapshot:
-    """Return the run with more involuntary switches and unexplained ms off the CPU per step."""
+def of_steps(
+    made: Snapshot, *, switches: int = 0, other_ms: float = 0, lock_ms: float = 0
+) -> Snapshot:
+    """Return the run with more involuntary switches and, per step, unexplained ms off the CPU and
+    ms at locks."""
     steps = made.steps
-    other = round(other_ms * MS) * STEPS
-    split = (("compute", steps.sum_ns - other), ("other", other))
+    other, lock = (round(ms * MS) * STEPS for ms in (other_ms, lock_ms))
+    split = (("compute", steps.sum_ns - other - lock), ("other", other), ("lock", lock))
     series = replace(steps.series, switches=(switches,) * STEPS)
     return replace(made, steps=replace(steps, series=series, split=split))
 
@@ -275,6 +278,13 @@ def test_a_lock_within_logging_is_no_second_promise() -> None:
     put = calls(py("Queue.put", 122, "/lib/queue.py"), 18, 1, calls(UNLOCK, 0.001, 1))
     add = calls(py("SummaryWriter.add_histogram", 440, "/x/tensorboard/writer.py"), 1, 1, put)
     rules = found(of_steps(run(step_ms=120, inside={"": [add]}), other_ms=19))
+    assert "logging-share" in rules
+    assert "lock-contention" not in rules
+    # Nor is it one if the steps tell how long they waited at locks.
+    acquire = c_function("<method 'acquire' of '_thread.lock' objects>", "_thread.lock.acquire")
+    put = calls(py("Queue.put", 122, "/lib/queue.py"), 1, 1, calls(acquire, 18, 1))
+    add = calls(py("SummaryWriter.add_histogram", 440, "/x/tensorboard/writer.py"), 1, 1, put)
+    rules = found(of_steps(run(step_ms=120, inside={"": [add]}), lock_ms=18))
     assert "logging-share" in rules
     assert "lock-contention" not in rules
 
