@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import random
 import sys
+import threading
 
 import fastprof
 import pytest
@@ -65,6 +67,28 @@ def test_a_hundred_and_twenty_steps_tell_what_the_hook_costs() -> None:
     assert len(blocks(prof)) >= LEAST_BLOCKS
     # No two blocks share their neighbouring measured steps.
     assert all(b - a >= BLOCK + 9 for a, b in itertools.pairwise(blocks(prof)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CPU times of threads are Linux's")
+def test_the_cpu_time_of_all_threads_is_known_with_the_hook_and_without() -> None:
+    """A thread beside the training waits with it for the interpreter: what the hook costs there,
+    the step waits for."""
+    handed = queue.Queue(maxsize=1)
+
+    def drain() -> None:
+        while handed.get():
+            work()
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    prof = run(200, each=lambda prof, i: handed.put(1))
+    handed.put(0)
+    thread.join()
+    steps = prof.snapshot().steps
+    assert steps.unprofiled_cpu is not None
+    assert [row.first for row in steps.unprofiled_cpu] == [row.first for row in steps.unprofiled]
+    for row in steps.unprofiled_cpu:
+        assert min(row.plain_ns, row.hooked_ns, row.plain_others_ns, row.hooked_others_ns) > 0
 
 
 def test_a_short_run_has_no_unprofiled_steps() -> None:
@@ -237,6 +261,7 @@ def test_a_block_that_cannot_be_costs_no_step() -> None:
     assert [first for first, _ in asked[:3]] == plans[:3]
     assert recorder.ended == 0
     taken.at_step(recorder.planned)
+    taken.at_step(taken.next_step())  # the first step that counts begins
     assert taken.next_step() == recorder.planned + BLOCK
 
 
@@ -265,6 +290,8 @@ def test_a_window_may_not_be_in_any_step_of_a_longer_block() -> None:
     taken.at_step(first - 1)
     taken.at_step(first)
     assert asked == [(first, first + 12)] * 2
+    assert taken.next_step() == first + 12 - 4  # where the steps that count begin
+    taken.at_step(first + 12 - 4)
     assert taken.next_step() == first + 12
     taken.at_step(first + 12)
     assert 2 * 10 <= recorder.planned - (first + 12) < 2 * 18

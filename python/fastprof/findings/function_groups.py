@@ -167,6 +167,7 @@ GROUPS: Mapping[str, Match] = {
     "lock": _c(
         r"'(?:acquire|__enter__|acquire_lock)' of '_(?:thread|multiprocessing)\.\w*[lL]ock",
         r"'acquire' of '_multiprocessing\.SemLock", r"'__enter__' of '_multiprocessing\.SemLock",
+        r"'join' of '_thread\._ThreadHandle", r"'get' of '_queue\.SimpleQueue",
     ),
     # A profiler does not see the __enter__ of `with lock:`, only its __exit__.
     "unlock": _c(r"'__exit__' of '_thread\.(?:lock|RLock)"),

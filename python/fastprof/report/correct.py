@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import compress, islice
 
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
 from fastprof.snapshot.run_phases import STEPS
 
@@ -28,6 +29,9 @@ CORRECTED = "correction"
 #: one event follows the other, and nothing overlaps with them.
 _ENDS = 2
 
+#: Types whose methods wait for a lock.
+_LOCKS = ("'_thread.lock'", "'_thread.RLock'")
+
 #: A function called at least this often counts as often called.
 _OFTEN = 100
 
@@ -40,7 +44,8 @@ class Correction:
     was never calibrated.  ``clamped_ns`` is the part that was not subtracted because a time would
     have become negative.  ``reason`` says why nothing was corrected; empty otherwise.
     ``bytecode_ns`` is the time that the hook's slower bytecode added.  If the run itself measured
-    the hook's cost, ``factors`` is set; without it bytecode is not subtracted.
+    the hook's cost, ``factors`` is set; without it bytecode is not subtracted.  ``waits_ns`` was
+    subtracted from the training thread's waits for locks, because it cost others as much.
     """
 
     self_ns: tuple[tuple[int, ...], ...]
@@ -50,6 +55,7 @@ class Correction:
     reason: str
     bytecode_ns: int = 0
     factors: HookFactors | None = None
+    waits_ns: int = 0
 
     @property
     def least_ns(self) -> int | None:
@@ -133,27 +139,73 @@ def _correct(snapshot: Snapshot) -> Correction:
             )
             for c, o in zip(columns, often, strict=True)
         ]
-    return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode, factors)
+    waits = 0
+    if factors is not None:
+        waits = _shorten_waits(snapshot, columns, factors.others)
+    return Correction(
+        tuple(columns), True, round(overhead), round(clamped), "", bytecode, factors, waits
+    )
+
+
+def _shorten_waits(snapshot: Snapshot, columns: list[tuple[int, ...]], part: float) -> int:
+    """Subtract ``part`` of the hook's cost in other threads from the training thread's waits.
+
+    Where it waits for a lock, another thread works, and the hook makes that work longer.
+
+    Args:
+        columns: per thread the times of its nodes in ns; that of the training thread is replaced.
+
+    Returns:
+        what was subtracted, in ns.
+    """
+    thread = training_thread(snapshot)
+    if len(columns) < 2 or thread < 0 or snapshot.threads is snapshot.worker_threads:
+        return 0
+    locks = [key.kind == "c" and any(lock in key.name for lock in _LOCKS) for key in snapshot.keys]
+    nodes, column = snapshot.threads[thread].nodes, columns[thread]
+    waits = [i for i, key in enumerate(nodes.key) if locks[key] and column[i]]
+    if not waits:
+        return 0
+    cost: dict[int, float] = {}
+    for number, (tree, times) in enumerate(zip(snapshot.threads, columns, strict=True)):
+        phase = tree.nodes.phase or (STEPS,) * len(tree.nodes)
+        rows = zip(phase, tree.nodes.self_ns, times, strict=True) if number != thread else ()
+        for of, raw, left in rows:
+            cost[of] = cost.get(of, 0.0) + part * (raw - left)
+    phase = nodes.phase or (STEPS,) * len(nodes)
+    waited: dict[int, int] = {}
+    for i in waits:
+        waited[phase[i]] = waited.get(phase[i], 0) + column[i]
+    new = list(column)
+    for i in waits:
+        longer = min(1.0, cost.get(phase[i], 0.0) / waited[phase[i]])
+        new[i] = round(column[i] * (1.0 - longer))
+    columns[thread] = tuple(new)
+    return sum(column) - sum(new)
 
 
 def without_hook(snapshot: Snapshot) -> tuple[Sequence[float], ...]:
     """Return an estimate in ns of each node's time without the hook.
 
-    Unlike :func:`correct` it also subtracts slower bytecode if only the calibration says how much
-    slower it is, and from Python functions that are seldom called: a finding must not promise more
-    of their time than there is.
+    Unlike :func:`correct` it also subtracts slower bytecode and longer waits if only the
+    calibration says how much they are, and from Python functions that are seldom called: a finding
+    must not promise more of their time than there is.
     """
     found, slowdown = correct(snapshot), _unmeasured_slowdown(snapshot)
-    if slowdown == 1.0:
+    if not found.applied or found.factors is not None:
         return found.self_ns
     python = [key.kind == "python" for key in snapshot.keys]
-    return tuple(
-        [
-            ns / slowdown if python[key] else ns
-            for ns, key in zip(column, tree.nodes.key, strict=True)
-        ]
+    columns = [
+        tuple(
+            [
+                round(ns / slowdown) if python[key] else ns
+                for ns, key in zip(column, tree.nodes.key, strict=True)
+            ]
+        )
         for column, tree in zip(found.self_ns, snapshot.threads, strict=True)
-    )
+    ]
+    _shorten_waits(snapshot, columns, 1.0)
+    return tuple(columns)
 
 
 def may_be_more(snapshot: Snapshot) -> bool:

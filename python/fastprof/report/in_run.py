@@ -7,10 +7,10 @@ same parts.  Comparing the two shows how much more calls cost in this program th
 calibration's loops and, before Python 3.12, how much slower its bytecode is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import comb, sqrt
-from statistics import median
+from statistics import fmean, median
 
 from fastprof.report.flat import top_sections
 from fastprof.report.threads import training_thread
@@ -30,6 +30,12 @@ _ONE_FIGURE = 0.1
 #: Confidence in the calibration, as standard deviations: of the factor for calls, of the share of
 #: bytecode's time, and of its estimate for a part of a step.
 _CALLS_MAY, _BYTECODE_MAY, _PART_MAY = 0.3, 0.15, 0.05
+
+#: If other threads have this part of the CPU time, the hook's cost is measured as CPU time.
+_OTHERS = 0.05
+
+#: A thread that waits for a CPU for this part of its CPU time runs on a busy machine.
+_BUSY = 0.1
 
 #: Bounds that no observed program reached.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
@@ -73,7 +79,9 @@ class HookFactors:
     ``bound``: the run gives only limits of the hook's cost, and the calibration's estimate is
     outside of them, where the nearer one counts, or below their middle, where the estimate counts.
     The estimate is too high if a step waits until a fixed time, and the hook's cost shortens the
-    wait.  ``least`` and ``most`` are the limits to state, as multiples of what counts.
+    wait.  ``least`` and ``most`` are the limits to state, as multiples of what counts.  A step
+    takes longer by ``others``, a part of the hook's cost in other threads: they wait with it for
+    the interpreter, but not where the step waits for nothing or runs in C.
     """
 
     calls: float
@@ -81,6 +89,7 @@ class HookFactors:
     bound: bool = False
     least: float = 1.0
     most: float = 1.0
+    others: float = 1.0
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
@@ -104,6 +113,8 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
     interval holds both.
     """
     blocks = [b for b in snapshot.steps.unprofiled if b.hooked_ns > 0]
+    if _others_run(snapshot):
+        return median_interval(_cpu_costs(snapshot))
     times = median_interval([b.hooked_ns - b.plain_ns for b in blocks])
     shares = median_interval([1.0 - b.plain_ns / b.hooked_ns for b in blocks])
     running = running_times(snapshot)
@@ -117,18 +128,61 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
     )
 
 
+def _others_run(snapshot: Snapshot) -> bool:
+    """Return whether other threads of Python compute while steps run.
+
+    Then steps take turns with them, in time slices of some milliseconds, and wait for them: two
+    neighbouring steps differ by more than the hook's cost.  Their CPU times hardly do.
+    """
+    rows = snapshot.steps.unprofiled_cpu or ()
+    if len(rows) < LEAST_BLOCKS:
+        return False
+    own, others = median(r.hooked_ns for r in rows), median(r.hooked_others_ns for r in rows)
+    return others > _OTHERS * (own + others)
+
+
+def _cpu_costs(snapshot: Snapshot) -> list[float]:
+    """Return the CPU time in ns that the hook adds to a step, per place without it.
+
+    What it adds in other threads lengthens a step at most by the time that the training thread
+    waited.
+    """
+    rows = snapshot.steps.unprofiled_cpu or ()
+    waited = fmean(running_times(snapshot) or (0,)) - fmean(r.hooked_ns for r in rows)
+    return [
+        r.hooked_ns - r.plain_ns + min(r.hooked_others_ns - r.plain_others_ns, max(0.0, waited))
+        for r in rows
+    ]
+
+
 def step_walls(snapshot: Snapshot) -> Sequence[int]:
     """Return the times in ns of the last measured steps."""
     return snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
 
 
 def running_times(snapshot: Snapshot) -> Sequence[int]:
-    """Return the same without their waiting for a CPU, as far as it was recorded."""
+    """Return the same without their waiting for a CPU, as far as it was recorded.
+
+    While the training thread waits for a lock, the thread that it waits for may wait for a CPU,
+    too.  If the training thread often does, the time at locks beyond that thread's CPU time counts
+    as such a wait.
+    """
     series = snapshot.steps.series
-    if not series.cpu_wait_ns:
-        return step_walls(snapshot)
-    pairs = zip(series.wall_ns, series.cpu_wait_ns, strict=True)
-    return [max(0, wall - wait) for wall, wait in pairs]
+    times = step_walls(snapshot)
+    if series.cpu_wait_ns:
+        pairs = zip(series.wall_ns, series.cpu_wait_ns, strict=True)
+        times = [max(0, wall - wait) for wall, wait in pairs]
+    if not times or not _others_run(snapshot):
+        return times
+    rows = snapshot.steps.unprofiled_cpu or ()
+    own, others = fmean(r.hooked_ns for r in rows), fmean(r.hooked_others_ns for r in rows)
+    locks = dict(snapshot.steps.split).get("lock", 0) / max(1, snapshot.steps.measured)
+    if fmean(series.cpu_wait_ns or (0,)) < _BUSY * own:
+        return times
+    # It may also compute while the training thread waits for a CPU.
+    running = max(fmean(times) - max(0.0, locks - others), own + min(others, locks))
+    part = min(running, fmean(step_walls(snapshot))) / max(1.0, fmean(times))
+    return [round(part * ns) for ns in times]
 
 
 def unprofiled_step(whole: Snapshot) -> UnprofiledStep | None:
@@ -232,6 +286,19 @@ class _Part:
     python: float = 0.0
     cost: Interval | None = None
 
+    def scaled(self, part: float) -> "_Part":
+        """Return a part of it."""
+        return _Part(part * self.calls, part * self.calls_in_python, part * self.python)
+
+
+def _sum(parts: Iterable[_Part], cost: Interval | None = None) -> _Part:
+    whole = _Part(cost=cost)
+    for part in parts:
+        whole.calls += part.calls
+        whole.calls_in_python += part.calls_in_python
+        whole.python += part.python
+    return whole
+
 
 def hook_factors(
     snapshot: Snapshot, need: Sequence[Sequence[float]], often: Sequence[Sequence[bool]]
@@ -253,19 +320,30 @@ def hook_factors(
         return None
     slower = 1.0 - 1.0 / calibration.slowdown
     parts = _parts(snapshot, snapshot.threads[thread], need[thread], often[thread], n)
-    total = _Part(
-        calls=sum(part.calls for part in parts.values()),
-        calls_in_python=sum(part.calls_in_python for part in parts.values()),
-        python=sum(part.python for part in parts.values()),
-        cost=whole,
-    )
+    total = _sum(parts.values(), whole)
     if total.calls <= 0:
         return None
+    elsewhere = _sum(
+        [
+            part
+            for i, tree in enumerate(snapshot.threads)
+            if i != thread
+            for part in _parts(snapshot, tree, need[i], often[i], n).values()
+        ]
+    )
+    others = 1.0
+    if elsewhere.calls > 0:
+        others = min(1.0, max(0.0, (whole.value - total.calls) / elsewhere.calls))
+        total = _sum([total, elsewhere.scaled(others)], whole)
     if whole.value <= 0 or whole.error > _KNOWN_COST * whole.value:
-        return _bounded(total, slower)
-    known = [p for p in parts.values() if p.cost is not None]
-    calls, bytecode = _solve([total, *known], slower)
-    return _exact(total, calls, bytecode) or _bounded(total, slower)
+        found = _bounded(total, slower)
+    else:
+        # A section may have waited for another thread: its cost is not that of its calls.
+        apart = _others_run(snapshot)
+        known = [p for p in parts.values() if p.cost is not None and not apart]
+        calls, bytecode = _solve([total, *known], slower)
+        found = _exact(total, calls, bytecode) or _bounded(total, slower)
+    return found and replace(found, others=others)
 
 
 def _bounded(total: _Part, slower: float) -> HookFactors | None:

@@ -76,7 +76,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     if costs.timed is None and not hook:
         return overhead
     own = costs.in_steps
-    cost = least = bytecode = 0.0
+    cost = least = bytecode = others = 0.0
     running = running_times(whole)
     if steps.series.cpu_wait_ns:
         running_ns = max(1.0, steps.measured * fmean(running))
@@ -90,7 +90,10 @@ def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
         cost -= costs.timed_in_steps  # `own` has it
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
             if number != thread:
-                cost += sum(tree.nodes.self_ns) - sum(column)
+                others += sum(tree.nodes.self_ns) - sum(column)
+        # Of this the training thread's waits for locks have a part already.
+        part = 1.0 if correction.factors is None else correction.factors.others
+        cost += max(0.0, part * others - correction.waits_ns)
         least = cost
         if correction.factors is None:
             bytecode = correction.bytecode_ns / steps.sum_ns

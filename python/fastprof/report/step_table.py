@@ -47,7 +47,7 @@ def step_table(snapshot: Snapshot, whole: Snapshot, *, correct_times: bool) -> S
         rows=rows,
         outliers=find_outliers(snapshot, p50),
         series=series_view(snapshot),
-        split=split_rows(snapshot, left_out),
+        split=split_rows(snapshot, left_out, _waits_ns(whole) if left_out else 0),
         split_missing=steps.split_missing,
         gc_runs=steps.gc_runs,
         apart=steps.apart,
@@ -60,6 +60,11 @@ def costs_of_steps(whole: Snapshot) -> dict[int, float]:
     if not whole.phases:
         return {}
     return costs_by_section(whole, view_of(whole, RUN_PHASES[STEPS]))
+
+
+def _waits_ns(whole: Snapshot) -> int:
+    """Return the part of these costs that made waits for locks longer."""
+    return correct(view_of(whole, RUN_PHASES[STEPS])).waits_ns
 
 
 def costs_are_limit(whole: Snapshot) -> bool:

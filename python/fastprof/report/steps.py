@@ -99,11 +99,14 @@ def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(ns / 1e6 for ns in column)
 
 
-def split_rows(snapshot: Snapshot, costs: Mapping[str, int]) -> tuple[SplitRow, ...]:
+def split_rows(
+    snapshot: Snapshot, costs: Mapping[str, int], waits_ns: int = 0
+) -> tuple[SplitRow, ...]:
     """Return the kinds of time in the measured steps, largest first.
 
     Args:
         costs: fastprof's cost in ns by section of the steps; it becomes a kind of time.
+        waits_ns: the part of it that made waits for locks longer.
     """
     steps = snapshot.steps
     n = steps.measured
@@ -119,16 +122,19 @@ def split_rows(snapshot: Snapshot, costs: Mapping[str, int]) -> tuple[SplitRow, 
             share=ns / steps.sum_ns if steps.sum_ns else None,
             places=_largest(places.get(name, {}), ns),
         )
-        for name, ns in _without(costs, dict(steps.split)).items()
+        for name, ns in _without(costs, dict(steps.split), waits_ns).items()
     ]
     return tuple(sorted(rows, key=lambda r: -r.total_ns))
 
 
-def _without(costs: Mapping[str, int], kinds: dict[str, int]) -> dict[str, int]:
-    """Move fastprof's cost out of loading data and computing."""
+def _without(costs: Mapping[str, int], kinds: dict[str, int], waits_ns: int) -> dict[str, int]:
+    """Move fastprof's cost out of loading data, waiting for locks and computing."""
     in_data = sum(ns for name, ns in costs.items() if name in DATA)
+    elsewhere = sum(costs.values()) - in_data
+    waits_ns = min(waits_ns, elsewhere)
     moved = 0
-    for kind, ns in (("data", in_data), ("compute", sum(costs.values()) - in_data)):
+    parts = (("data", in_data), ("lock", waits_ns), ("compute", elsewhere - waits_ns))
+    for kind, ns in parts:
         taken = min(ns, kinds.get(kind, 0))
         if taken:
             kinds[kind] -= taken

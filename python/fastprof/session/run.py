@@ -551,6 +551,7 @@ class Run:
         snapshot = self._profiles.add_to(snapshot, [e.name for e in self.registry.entries])
         return replace(
             snapshot,
+            steps=replace(snapshot.steps, unprofiled_cpu=self._unprofiled.cpu),
             meta={
                 **snapshot.meta,
                 "own_ns": self._own_ns(snapshot),

@@ -1,10 +1,12 @@
 """Runs a few steps without the function hook, to measure its cost in this program."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
+from fastprof.session.environment.thread_cpu import cpu_between, thread_cpu
+from fastprof.snapshot.steps import PlainCpu
 
 #: Steps per block without the hook, if steps are long; the first one is not used.
 BLOCK = 3
@@ -24,6 +26,11 @@ _LONG = 6
 _EARLY_BLOCKS, _EARLY_LEAST, _EARLY_MOST = 8, 10, 18
 #: Steps before the first block: a shorter run has none.
 _BEFORE_FIRST = 16
+
+#: Steps before a block with which its CPU time is compared, and blocks whose CPU time is kept.
+_NEAR, _KEPT = 4, 128
+#: At most this many steps of a block count; the others let the machine settle.
+_COUNT = 4
 
 #: Removing and restoring the hook costs at most this share of the steps between two blocks.
 _MAX_COST = 0.005
@@ -59,6 +66,10 @@ class UnprofiledSteps:
         self._paid_ns = 0  # cost_ns at the end of the last block
         self._since = (0, 0)  # end of the last block: count of steps, time in ns
         self._blocks = 0  # number of blocks that were not interrupted
+        self._reads_at = sys.maxsize  # number of steps after which CPU times are read
+        self._read: Mapping[int, int] = {}
+        self._hooked: tuple[int, int] | None = None
+        self._cpu: dict[int, PlainCpu] = {}
 
     def begin(self, warm_up: int) -> None:
         """Begin the run; its first ``warm_up`` steps are not measured."""
@@ -67,7 +78,12 @@ class UnprofiledSteps:
 
     def next_step(self) -> int:
         """Return the step count at which :meth:`at_step` is due next."""
-        return self._due if self._asked else self._due - 1
+        return min(self._reads_at, self._due if self._asked else self._due - 1)
+
+    @property
+    def cpu(self) -> tuple[PlainCpu, ...] | None:
+        """The CPU time of the last blocks' steps; None: none is known."""
+        return tuple(self._cpu.values()) or None
 
     def at_step(self, count: int) -> None:
         """Begin step number ``count``.
@@ -75,6 +91,9 @@ class UnprofiledSteps:
         Raises:
             BusyError: another profiler has taken the hook.
         """
+        if count >= self._reads_at:
+            self._reads_at = sys.maxsize
+            self._read = thread_cpu()
         if count < self._due:
             if not self._asked and count == self._due - 1:
                 self._asked = True
@@ -83,13 +102,18 @@ class UnprofiledSteps:
                     self._plan(count)  # before the recorder counts that step separately
             return
         began = time.perf_counter_ns()
+        hooked = None if self.open else cpu_between(self._read, thread_cpu())
         if self.open:
             self.open = False
             self._blocks += self._valid
+            if self._valid:
+                self._keep_cpu()
             self._recorder.end_unprofiled(self._valid)
         elif not self._hindered(count, count + self._length) and self._recorder.begin_unprofiled():
             self.open = self._valid = True
+            self._hooked = hooked
             self._due = count + self._length
+            self._reads_at = self._due - self._counting()
             self.cost_ns += time.perf_counter_ns() - began
             return
         else:  # the recorder still expects a block at this step
@@ -113,9 +137,29 @@ class UnprofiledSteps:
         self._recorder.resume_functions()
         return True
 
+    def _counting(self) -> int:
+        """Return how many steps of a block count: as many as were left out and one more."""
+        return min(_COUNT, (self._length + 1) // 2)
+
+    def _keep_cpu(self) -> None:
+        plain, hooked = cpu_between(self._read, thread_cpu()), self._hooked
+        if plain is None or hooked is None:
+            return
+        first, counting = self._due - self._length, self._counting()
+        self._cpu[first] = PlainCpu(
+            first,
+            plain_ns=plain[0] // counting,
+            hooked_ns=hooked[0] // _NEAR,
+            plain_others_ns=plain[1] // counting,
+            hooked_others_ns=hooked[1] // _NEAR,
+        )
+        if len(self._cpu) > _KEPT:
+            del self._cpu[next(iter(self._cpu))]
+
     def _plan(self, count: int, more: int = 0) -> None:
         if not self._wanted():
-            self._due, self._asked = sys.maxsize, True
+            self._due = self._reads_at = sys.maxsize
+            self._asked = True
             self._recorder.plan_unprofiled(0)
             return
         now = time.perf_counter_ns()
@@ -129,6 +173,7 @@ class UnprofiledSteps:
         distance = self._rarely(self._draw(least, most))
         self._due = count + more + max(0, pays - self._rarely(least)) + distance
         self._asked = False
+        self._reads_at, self._read = self._due - _NEAR, {}
         self._recorder.plan_unprofiled(self._due)
 
     def _rarely(self, steps: int) -> int:

@@ -52,7 +52,14 @@ from fastprof.snapshot.operators import OperatorSnapshot
 from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers
 from fastprof.snapshot.stages import MAX_STAGES, Stage
-from fastprof.snapshot.steps import MAX_PLACES, PlainSteps, SplitKind, SplitPlace, StepSeries
+from fastprof.snapshot.steps import (
+    MAX_PLACES,
+    PlainCpu,
+    PlainSteps,
+    SplitKind,
+    SplitPlace,
+    StepSeries,
+)
 from fastprof.snapshot.trace import TraceSnapshot
 
 SCHEMA = "fastprof/1"
@@ -299,6 +306,7 @@ class Steps(Record):
     gc_runs: tuple[Count, ...] = ()
     apart: Count = 0
     unprofiled: tuple[PlainSteps, ...] = ()
+    unprofiled_cpu: tuple[PlainCpu, ...] | None = None
 
     def check(self, known: Known) -> None:
         kinds = dict(self.split)

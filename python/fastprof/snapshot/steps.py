@@ -105,6 +105,19 @@ class PlainSteps(Row):
 
 
 @dataclass(frozen=True, slots=True)
+class PlainCpu(Row):
+    """CPU time in ns per step, without the function hook and with it, where :class:`PlainSteps`
+    with the same ``first`` is: of the training thread, and of all other threads of Python.
+    """
+
+    first: Count
+    plain_ns: Count
+    hooked_ns: Count
+    plain_others_ns: Count
+    hooked_others_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
 class SplitPlace(Row):
     """A place with ``ns`` of a kind of time in the measured steps.
 

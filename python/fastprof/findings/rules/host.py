@@ -198,7 +198,10 @@ def lock_contention(facts: Facts) -> Draft | None:
     waited = sum(c.own_ms for c in behind) * (1.0 - min(1.0, handing / max(1.0, ends.calls)))
     if facts.split:
         waited = min(waited, facts.split.get("other", 0.0))
-    ms = (acquired if known is None else max(0.0, known - (use.ms - acquired))) + waited
+    ms = acquired if known is None else known
+    if use.ms:  # the split's waits are also those of these rules
+        ms = min(ms, acquired)
+    ms += waited
     others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
     busy = sorted(others, key=lambda t: -t.total_ms)[:2]
     named = "; ".join(
