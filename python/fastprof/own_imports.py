@@ -6,7 +6,9 @@ hundred standard modules before the program, and others while it runs and after 
 - until the program starts, the standard library stands first on ``sys.path`` (:func:`begin`);
 - the program gets the ``sys.path`` that ``python`` would give it, and ``sys.modules`` without the
   standard modules that its own ones shadow (:func:`hand_over`);
-- what fastprof imports later, it imports inside :class:`Protected`, or by :func:`standard`.
+- what fastprof imports later, it imports inside :class:`Protected`, or by :func:`standard`;
+- if tracemalloc traces from the start (``-X tracemalloc=25``), it begins anew with the program: it
+  makes imports 30 times slower, and would give the program fastprof's memory for its own.
 
 Modules that the program does not shadow stay in ``sys.modules``: a second copy of ``threading`` or
 ``logging`` would split their state (docs/decisions/0032-own-imports.md).  Where fastprof is a
@@ -53,6 +55,8 @@ _path: list[str] | None = None
 _found: "dict[str, Any]" = {}
 #: fastprof's own modules that the program must not find.
 _kept: "dict[str, Any]" = {}
+#: The frames per trace of tracemalloc, which is off until :func:`hand_over`; 0: it was off.
+_traced_frames = 0
 
 
 def is_own_command() -> bool:
@@ -70,6 +74,7 @@ def begin() -> None:
     global _others, _standard
     if _others is not None:
         return
+    _pause_tracing()
     path = list(sys.path)
     # Empty: python -c, as fastprof starts the ranks of a job.
     safe = getattr(sys.flags, "safe_path", False)
@@ -88,21 +93,38 @@ def begin() -> None:
         del sys.modules[name]
 
 
+def _pause_tracing() -> None:
+    global _traced_frames
+    try:
+        import _tracemalloc  # not on a path: it is in the interpreter
+    except ImportError:
+        return
+    if _tracemalloc.is_tracing():
+        _traced_frames = _tracemalloc.get_traceback_limit()
+        _tracemalloc.stop()
+
+
 def hand_over(first: str | None, load: "Callable[[], object]") -> None:
     """Leave ``sys.path`` and ``sys.modules`` to the program.
 
     Args:
         first: the program's ``sys.path[0]``; None: it has none.
-        load: imports what fastprof needs while the program runs; called only if the program has a
-            module with the name of a standard one.
+        load: imports what fastprof needs while the program runs and at its end; called only if the
+            program has a module with the name of a standard one, or tracemalloc traces.
     """
+    global _traced_frames
     program = [] if first is None else [first]
     if _others is None:
         sys.path[:0] = program
         return
     shadowed = _shadowed([*program, *_given])
-    if shadowed:
+    if shadowed or _traced_frames:
         load()
+    if _traced_frames:
+        import _tracemalloc
+
+        _tracemalloc.start(_traced_frames)
+        _traced_frames = 0
     sys.path[:] = [*program, *_given]
     for name in list(sys.modules):
         if name.partition(".")[0] in shadowed:

@@ -131,6 +131,28 @@ def test_a_module_that_sitecustomize_replaces_stays_replaced(
     assert of_program(result.check().stdout) == ["| other_sqlite3"]
 
 
+def test_tracemalloc_traces_the_program_and_not_fastprofs_imports(
+    tmp_path: Path, command: Sequence[str]
+) -> None:
+    """They took 10 to 25 s of a program of 0.1 s: all of them come before the program."""
+    write(
+        tmp_path / "show.py",
+        """
+        import _tracemalloc
+        print("|", _tracemalloc.get_traced_memory()[0] < 1 << 20)
+        import atexit, sys, tracemalloc
+        print("|", tracemalloc.get_traceback_limit())
+        before = set(sys.modules)
+        def at_exit():
+            later = sys.modules.keys() - before
+            print("|", sorted(name for name in later if name.startswith("fastprof")))
+        atexit.register(at_exit)
+        """,
+    )
+    result = python("-X", "tracemalloc=25", *command, "show.py", cwd=tmp_path)
+    assert of_program(result.check().stdout) == ["| True", "| 25", "| []"]
+
+
 def test_decorators_do_not_read_the_programs_folder_each_time(tmp_path: Path) -> None:
     write(
         tmp_path / "decorates.py",

@@ -20,8 +20,12 @@ from runpy import _run_module_as_main  # type: ignore[attr-defined]
 from typing import Any
 
 import fastprof.capture
+import fastprof.export
+import fastprof.findings
 import fastprof.integrations._torch
+import fastprof.render
 import fastprof.session
+import fastprof.tables
 from fastprof import own_builtins, own_imports
 from fastprof.capture.options import Recorder
 from fastprof.cli.exit_hooks import Endings, complain
@@ -281,8 +285,16 @@ def _new_main(args: Sequence[str], first: str | None) -> dict[str, Any]:
 
 
 def _load_own() -> None:
-    """Import what fastprof may need while the program runs."""
-    for package in (fastprof.capture, fastprof.session, fastprof.integrations._torch):
+    """Import what fastprof may need while the program runs and at its end."""
+    for package in (
+        fastprof.capture,
+        fastprof.session,
+        fastprof.integrations._torch,
+        fastprof.findings,
+        fastprof.tables,
+        fastprof.export,
+        fastprof.render,
+    ):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(found.name)
     Recorder()  # the extension finds threading
