@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import fastprof
 import pytest
 from fastprof import profile_section
 from fastprof.session.output.periodic import timings
+from fastprof.session.profiler import run_of
 
 
 def counts(prof: fastprof.Profiler) -> dict[str, int]:
@@ -495,3 +497,26 @@ def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start
     assert (tmp_path / "run.fprof").exists()
     with fastprof.Profiler(functions=False):
         pass
+
+
+def test_a_dropped_profiler_frees_its_recording_without_the_collector() -> None:
+    """In 3,000 runs of one process 45 MB waited for a full collection."""
+    prof = fastprof.Profiler(functions=False)
+    with prof:
+        prof.step()
+    recorder = run_of(prof).recorder
+    gc.disable()
+    try:
+        assert recorder.export()["threads"]
+        del prof
+        assert not recorder.export()["threads"]
+    finally:
+        gc.enable()
+
+
+def test_a_run_without_a_handle_is_recorded_to_its_end() -> None:
+    run = run_of(fastprof.Profiler(functions=False).start())
+    run.step()
+    gc.collect()
+    assert run.snapshot().steps.count == 1
+    assert fastprof.stop() is not None

@@ -141,8 +141,9 @@ class Run:
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
         #: Patches of other packages for this run, removed when it ends.
         self.parts: list[Part] = []
-        #: The program's handle on this run: the Profiler, whose module imports this one.
-        self.profiler: Any
+        #: The program's handle on this run, while it is active: the Profiler, whose module imports
+        #: this one.  It must live as long, and no longer than the program wants.
+        self.profiler: Any = None
         #: Where the run was started, as ``file:line``; empty before the start.
         self.started_at = ""
         #: True for the run of FASTPROF=1, which gives way to one that the program starts.
@@ -172,8 +173,12 @@ class Run:
 
     # -- the run ---------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin recording, and the first step; raises like :meth:`fastprof.Profiler.start`."""
+    def start(self, profiler: Any = None) -> None:
+        """Begin recording, and the first step; raises like :meth:`fastprof.Profiler.start`.
+
+        Args:
+            profiler: the program's handle.
+        """
         if self._state == _OFF:
             return
         if self._state == _RUNNING:
@@ -193,7 +198,7 @@ class Run:
             self._close()
             current.release(self)
             raise
-        self._state = _RUNNING
+        self._state, self.profiler = _RUNNING, profiler
         self.counting = True
 
     def print_every(self, steps: int, sort: str, stream: Any) -> None:
@@ -263,6 +268,7 @@ class Run:
         """End the run: log an unfinished validation pass, print and save, as configured."""
         if self._state != _RUNNING:
             return
+        profiler, self.profiler = self.profiler, None
         self._cpu_use.end()
         self._protect("ranks", self._ranks.stop)
         self._end_parts()
@@ -281,6 +287,13 @@ class Run:
             self.watches.restore()
             current.release(self)
             self._finish()
+            del profiler  # its end, if the program has dropped it, frees the recording
+
+    def forget(self) -> None:
+        """Free the recording of a run that is over; nothing reads it any more."""
+        if self._state in (_STOPPED, _FORKED):
+            with dropped():  # RuntimeError: another thread reads it just now
+                self.recorder.clear()
 
     def _end_parts(self) -> None:
         while self.parts:
@@ -335,6 +348,7 @@ class Run:
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
         prints = not has_reader and self._is_primary()
+        profiler = self.profiler
         if prints:
             # A run ended by an exception or an exit status does not wait.
             self.ask_ranks(wait=lambda: not exit_status.failed())
@@ -344,6 +358,7 @@ class Run:
             self._protect("report", self.print_at_exit)
             with suppress(KeyboardInterrupt):
                 self._protect("report", self._print_ranks)
+        del profiler  # the recording lasted until here
 
     def _print_ranks(self) -> None:
         """Print the last state of all ranks, after the report of this one."""
@@ -358,7 +373,7 @@ class Run:
 
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent continues it, the child forgets it."""
-        self._state = _FORKED
+        self._state, self.profiler = _FORKED, None
         self.counting = False
         for part in self.parts:
             self._protect("integration", part.forget)
