@@ -153,6 +153,24 @@ def test_tracemalloc_traces_the_program_and_not_fastprofs_imports(
     assert of_program(result.check().stdout) == ["| True", "| 25", "| []"]
 
 
+def test_a_collection_does_not_visit_fastprofs_objects(
+    tmp_path: Path, command: Sequence[str]
+) -> None:
+    """CPython's tests of asyncio, which collect often, took five times as long."""
+    write(
+        tmp_path / "show.py",
+        """
+        import atexit, gc
+        print(len(gc.get_objects()))
+        atexit.register(lambda: print("|", gc.get_freeze_count()))
+        """,
+    )
+    alone = int(python("show.py", cwd=tmp_path).check().stdout.split()[0])
+    result = python(*command, "show.py", cwd=tmp_path).check()
+    assert int(result.stdout.split()[0]) < alone
+    assert of_program(result.stdout) == ["| 0"]
+
+
 def test_decorators_do_not_read_the_programs_folder_each_time(tmp_path: Path) -> None:
     write(
         tmp_path / "decorates.py",
