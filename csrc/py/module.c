@@ -11,6 +11,7 @@
 #include "py/nvtx_glue.h"
 #include "py/hooks.h"
 #include "py/in_use.h"
+#include "py/line_sampler.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
 #include "py/section_type.h"
@@ -19,8 +20,9 @@
 #include "py/trace_layer.h"
 
 /* The layers, in the order in which they are called. */
-static const fp_layer *const layers[] = {&fp_gc_layer, &fp_nvtx_layer,
-                                         &fp_trace_layer, &fp_gpu_layer, NULL};
+static const fp_layer *const layers[] = {&fp_gc_layer,    &fp_nvtx_layer,
+                                         &fp_trace_layer, &fp_gpu_layer,
+                                         &fp_line_layer,  NULL};
 
 /* ---- functions ---- */
 
@@ -86,6 +88,7 @@ stop_owner(fp_recorder *r, void (*stop)(fp_recorder *r))
 static void
 stop_all(fp_state *st)
 {
+    fp_line_sampler_end();
     fp_gpu_layer_end_any();
     stop_owner(st->function_owner, fp_recorder_stop_functions);
     stop_owner(st->section_owner, fp_recorder_stop_sections);

@@ -90,6 +90,9 @@ fp_compat_frame_code(PyFrameObject *frame)
 #endif
 }
 
+/* Bytes of an opcode and its argument. */
+enum { FP_CODE_UNIT = 2 };
+
 /* Byte offset of the last instruction; -1 if none has run. */
 static inline int
 fp_compat_frame_lasti(PyFrameObject *frame)
@@ -97,8 +100,74 @@ fp_compat_frame_lasti(PyFrameObject *frame)
 #if PY_VERSION_HEX >= 0x030B0000
     return PyFrame_GetLasti(frame);
 #else
-    return frame->f_lasti;
+    return frame->f_lasti < 0 ? -1 : frame->f_lasti * FP_CODE_UNIT;
 #endif
+}
+
+/* ---- the frames of another thread, as they are in memory ----
+ *
+ * Offsets in bytes.  Nobody follows these pointers: whoever uses them copies
+ * the memory with a system call that fails where there is none, and first
+ * compares the result for its own thread with what the functions above say. */
+enum {
+#if PY_VERSION_HEX >= 0x030D0000
+    FP_TS_FRAME = offsetof(PyThreadState, current_frame),
+    FP_TS_FRAME_IN = -1, /* is the frame's address */
+#elif PY_VERSION_HEX >= 0x030B0000
+    FP_TS_FRAME = offsetof(PyThreadState, cframe),
+    FP_TS_FRAME_IN = offsetof(_PyCFrame, current_frame), /* points there */
+#else
+    FP_TS_FRAME = offsetof(PyThreadState, frame),
+    FP_TS_FRAME_IN = -1,
+#endif
+#if PY_VERSION_HEX >= 0x030C0000
+    FP_FRAME_CODE = 0,
+    FP_FRAME_BACK = sizeof(void *),
+    FP_FRAME_AT = 7 * sizeof(void *),
+#elif PY_VERSION_HEX >= 0x030B0000
+    FP_FRAME_CODE = 4 * sizeof(void *),
+    FP_FRAME_BACK = 6 * sizeof(void *),
+    FP_FRAME_AT = 7 * sizeof(void *),
+#else
+    FP_FRAME_CODE = offsetof(PyFrameObject, f_code),
+    FP_FRAME_BACK = offsetof(PyFrameObject, f_back),
+    FP_FRAME_AT = offsetof(PyFrameObject, f_lasti),
+#endif
+    FP_FRAME_SIZE = FP_FRAME_AT + sizeof(void *),
+};
+
+/* The address of the code from the word at FP_FRAME_CODE: since 3.14 its
+ * lowest bits say who owns the reference. */
+static inline uintptr_t
+fp_compat_raw_code(uintptr_t word)
+{
+    return word & ~(uintptr_t)3;
+}
+
+/* The place of the instruction from the word at FP_FRAME_AT. */
+static inline uintptr_t
+fp_compat_raw_at(uintptr_t word)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return word; /* an address */
+#else
+    return (uint32_t)word; /* an int, the number of the instruction */
+#endif
+}
+
+/* Byte offset in [code] of what fp_compat_raw_at() returned; -1: none of this
+ * code's. */
+static inline int
+fp_compat_raw_offset(const PyCodeObject *code, uintptr_t raw)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    uintptr_t at = raw - (uintptr_t)code->co_code_adaptive;
+    uintptr_t end = (uintptr_t)Py_SIZE(code) * FP_CODE_UNIT;
+#else
+    uintptr_t at = raw * FP_CODE_UNIT;
+    uintptr_t end = (uintptr_t)PyBytes_GET_SIZE(code->co_code);
+#endif
+    return at < end ? (int)at : -1;
 }
 
 /* ---- the frames of this thread, innermost first ----

@@ -4,6 +4,7 @@
 #include "py/export_parts.h"
 #include "py/gpu_layer.h"
 #include "py/guard.h"
+#include "py/line_sampler.h"
 #include "py/recorder_reset.h"
 #include "py/rest.h"
 #include "py/switches.h"
@@ -289,6 +290,10 @@ PyMethodDef fp_recorder_methods[] = {
      "nodes($self, wanted, /)\n--\n\n"},
     {"run_unrecorded", fp_recorder_run_unrecorded_method, METH_O,
      "run_unrecorded($self, function, /)\n--\n\n"},
+    {"begin_lines", fp_recorder_begin_lines_method, METH_VARARGS,
+     "begin_lines($self, interval_ns, limit_ns, most, /)\n--\n\n"},
+    {"take_lines", fp_recorder_take_lines_method, METH_O,
+     "take_lines($self, wait, /)\n--\n\n"},
     {"code_objects", recorder_code_objects, METH_NOARGS,
      "code_objects($self, /)\n--\n\n"},
     {"memory", recorder_memory, METH_NOARGS, "memory($self, /)\n--\n\n"},

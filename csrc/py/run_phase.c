@@ -102,7 +102,8 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
     if (is_recording(r)) {
         fp_recorder_phase_ends(r, now);
     }
-    r->recording.phases.now = phase;
+    /* line_sampler.c reads it in another thread */
+    __atomic_store_n(&r->recording.phases.now, phase, __ATOMIC_RELAXED);
     if (phase == FP_RUN_CHECKPOINT && !goes_on) {
         goes_on = goes_on_saving(r);
     }

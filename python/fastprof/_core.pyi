@@ -203,6 +203,20 @@ class Recorder:
         """
     def run_unrecorded(self, function: Callable[[], object], /) -> object:
         """Call ``function`` in a thread of fastprof, which is not recorded meanwhile."""
+    def begin_lines(self, interval_ns: int, limit_ns: int, most: int, /) -> bool:
+        """Begin to sample on which lines the calling thread is, from another thread.
+
+        Only steps of the run count.  It ends after ``most`` samples, after ``limit_ns``, before a
+        fork, or when they are taken.  Returns False if lines cannot be sampled here, or are being
+        sampled already.
+        """
+    def take_lines(self, wait: bool, /) -> list[tuple[str, int, str, int, int]] | None:
+        """End sampling; return (file, first line, function, line, number of samples) rows.
+
+        A function counts once in a sample, at its innermost call.  Functions that the recorder does
+        not know are left out.  None: sampling goes on, because ``wait`` is false and it has not
+        ended.
+        """
     def code_objects(self) -> list[CodeType]:
         """Return the code objects that were called."""
     def memory(self) -> dict[str, int]:

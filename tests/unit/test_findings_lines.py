@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.render.plain import plain
 from fastprof.report import build_report
 from fastprof.report.rows import StepSection
 from fastprof.report.source_files import digests
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.lines import LineSamples
 from fastprof.tables.findings import all_findings, findings_block, verdict_lines
-from unit.findings_runs import Key, Node, c_function, calls, found, loader, run
-from unit.snapshots import py
+from unit.findings_runs import Key, Node, c_function, calls, found, loader, loads, run
+from unit.snapshots import Builder, py
 
 SOURCE = """
 class Lines:
@@ -209,3 +212,62 @@ def test_savings_say_what_they_are_a_part_of_if_much_of_the_step_is_fastprof_s(o
     ):
         told = said + "part: the stated percentage times 2.0." in " ".join(lines)
         assert told == (own == 0.5)
+
+
+def sampled(made: Snapshot, **lines: int) -> Snapshot:
+    """Return it with samples of the first function's lines, as ``line4=30``."""
+    key = next(i for i, key in enumerate(made.keys) if key.name == "__getitem__")
+    rows = tuple(LineSamples(key, int(name[4:]), n) for name, n in lines.items())
+    return replace(made, lines=rows)
+
+
+def test_samples_name_the_lines_with_most_of_the_time(file: str) -> None:
+    made = sampled(loaded(getitem(file), own_ms=40), line5=310, line4=100, line8=70, line9=20)
+    said = evidence(made)
+    assert (
+        'Of 500 samples of it, 62 % are on line 5 (words = [float(w) for w in text.split(",")]), '
+        "20 % on line 4 (text = self.read(i)), 14 % on line 8 (other = self.pad(words))." in said
+    )
+    assert "cheaper, line 5 first" in " ".join(found(made)["data-loading"].fix)
+
+
+def test_few_samples_name_no_line(file: str) -> None:
+    assert "line" not in evidence(sampled(loaded(getitem(file), own_ms=40), line5=39))
+
+
+def test_samples_do_not_say_where_a_small_part_of_a_function_is(file: str) -> None:
+    """Of the loop's function the finding concerns the loading only."""
+    below = calls(getitem(file), 30, 64)
+    made = run(
+        {"data": 60, "forward": 20, "backward": 20},
+        inside={"data": [below], "forward": [calls(getitem(file), 19, 64)]},
+        loaders=(loader(60, cpus=2),),
+    )
+    made = replace(made, meta={**made.meta, "cpus": 2}, sources=digests(made))
+    assert "samples" not in evidence(sampled(made, line5=400))
+
+
+def test_the_line_of_a_slow_worker_is_named(file: str) -> None:
+    waited = loader(60, workers=1, cpus=4, ready=1, blocked=39, blocked_ns=39 * 60_000_000,
+                    loads=loads(100))  # fmt: skip
+    made = run({"data": 60, "forward": 20, "backward": 20}, loaders=(waited,))
+    tree = Builder()
+    tree.keys = list(made.keys)
+    tree.thread(calls(getitem(file), 2000, 64))
+    (workers,) = tree.snapshot().threads
+    made = replace(made, keys=tree.snapshot().keys, worker_threads=(replace(workers, ident=9),))
+    made = replace(made, sources=digests(made))
+    said = evidence(sampled(made, line5=310, line4=190))
+    assert "The workers spend most of their time in Lines.__getitem__ (data.py:3)." in said
+    assert "Of 500 samples of it, 62 % are on line 5 (words" in said
+
+
+def test_a_saved_run_has_its_samples(file: str) -> None:
+    made = sampled(loaded(getitem(file), own_ms=40), line5=310, line4=100)
+    assert Snapshot.from_dict(json.loads(json.dumps(made.to_dict()))).lines == made.lines
+    older = made.to_dict()
+    del older["lines"]
+    assert Snapshot.from_dict(older).lines is None
+    for wrong in ([[99, 5, 1]], [[0, -1, 1]], [[0, 5]], [[0, 5, 1]] * 10_001):
+        with pytest.raises(SnapshotError, match="lines"):
+            Snapshot.from_dict({**made.to_dict(), "lines": wrong})

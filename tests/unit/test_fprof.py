@@ -314,6 +314,7 @@ def test_f46_every_field_must_be_there():
     optional = {
         "calibration",
         "gpu",
+        "lines",
         "memory",
         "operators",
         "outliers",

@@ -38,6 +38,7 @@ class Hot:
     replaced by what it calls.  ``calls`` are the named functions that it calls, largest first,
     with all that they call: each with its part of the examined time, none of it in ``share``.
     ``rates`` are the calls of each of ``parts`` per ms of the function's time; 0 for its own code.
+    ``whole`` is the examined time's part (of 1) of all the time in the function's calls.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class Hot:
     parts: tuple[tuple[Key | None, float], ...]
     calls: tuple[tuple[Key, float], ...] = ()
     rates: tuple[float, ...] = ()
+    whole: float = 0.0
 
     @property
     def part(self) -> str:
@@ -124,7 +126,7 @@ def _hottest(
     if whole <= 0:
         return None
     ranked = sorted(parts.items(), key=lambda item: -item[1])
-    below = _called(nodes, self_ns, chosen, named, key)
+    below, inside = _called(nodes, self_ns, chosen, named, key)
     called = sorted(below.items(), key=lambda item: -item[1])
     ranked = [(k, ns) for k, ns in ranked if ns > 0]
     return Hot(
@@ -133,6 +135,7 @@ def _hottest(
         tuple((keys[k] if k >= 0 else None, ns / whole) for k, ns in ranked),
         tuple((keys[k], ns / total) for k, ns in called if ns > 0),
         tuple(1e6 * entered.get((key, k), 0) / whole for k, _ in ranked),
+        whole / inside if inside else 0.0,
     )
 
 
@@ -142,9 +145,13 @@ def _called(
     chosen: Sequence[bool],
     named: Sequence[bool],
     caller: int,
-) -> dict[int, float]:
-    """Return the named functions that ``caller`` calls, with the chosen time in and below them."""
+) -> tuple[dict[int, float], float]:
+    """Return the named functions that ``caller`` calls, with the chosen time in and below them.
+
+    And all of the time in and below ``caller``.
+    """
     spent: dict[int, float] = {}
+    inside = 0.0
     within, top = [False] * len(nodes), [-1] * len(nodes)
     for i in range(1, len(nodes)):
         parent, key = nodes.parent[i], nodes.key[i]
@@ -153,6 +160,7 @@ def _called(
             within[i], top[i] = True, -1
         elif within[i] and named[key] and top[i] < 0:
             top[i] = key
+        inside += self_ns[i] if within[i] else 0.0
         if top[i] >= 0 and chosen[i]:
             spent[top[i]] = spent.get(top[i], 0.0) + self_ns[i]
-    return spent
+    return spent, inside

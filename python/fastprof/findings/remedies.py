@@ -11,6 +11,7 @@ from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import readable
 from fastprof.report.figures import counted, duration, number, plural
+from fastprof.report.lines import lines_by_function
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library, shown_name
 from fastprof.report.source_files import lines_of
@@ -322,7 +323,9 @@ def _loads_quicker(found: Receiving) -> bool:
 
 def _line_of(facts: Facts, hot: Hot) -> SlowLine | None:
     """Return the line of a function with most of its time, if it is known and takes enough."""
-    line = slow_line(hot, lines_of(hot.key.file, facts.report.snapshot))
+    snapshot = facts.report.snapshot
+    sampled = lines_by_function(snapshot).get(hot.key)
+    line = slow_line(hot, lines_of(hot.key.file, snapshot), sampled)
     return line if line is not None and line.share >= _SLOW_LINE else None
 
 
@@ -344,11 +347,35 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
     line = _line_of(facts, hot)
     if line is None:
         return text
-    code = readable(line.text, 60)
-    if line.alone:
-        return f"{text} All of it is line {line.number}, {code}."
+    if line.alone or line.samples:
+        return f"{text} {_part_text(line)}"
     taken = duration(line.share * ms)
-    return f"{text} The calls in line {line.number}, {code}, take {taken} of it."
+    return f"{text} The calls in {_at(line)}, take {taken} of it."
+
+
+def line_text(facts: Facts, hot: Hot) -> str:
+    """Return a sentence on the lines with most of a function's time, "it"; empty if unknown."""
+    line = _line_of(facts, hot)
+    return "" if line is None else _part_text(line)
+
+
+def _part_text(line: SlowLine) -> str:
+    if line.alone:
+        return f"All of it is {_at(line)}."
+    if not line.samples:
+        return f"The calls in {_at(line)}, take {100 * line.share:.0f} % of it."
+    first, *others = (
+        f"on line {one.number} ({readable(one.text, 60)})" for one in (line, *line.others)
+    )
+    shares = (
+        f", {100 * one.share:.0f} % {at}" for one, at in zip(line.others, others, strict=True)
+    )
+    most = f"{100 * line.share:.0f} % are {first}"
+    return f"Of {plural(line.samples, 'sample')} of it, {most}{''.join(shares)}."
+
+
+def _at(line: SlowLine) -> str:
+    return f"line {line.number}, {readable(line.text, 60)}"
 
 
 def _calls(count: float) -> str:

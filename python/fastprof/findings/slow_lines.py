@@ -1,8 +1,9 @@
 """Finds the line of a function that takes most of its time.
 
-A recording has no lines: an event per line would cost more than most measured functions.  But it
-has the callees of a function, and the source shows where the function calls them.  A line is named
-only if the source is unambiguous: the function calls that name there and nowhere else.
+Samples say it if the function had enough of them, and if what is examined is nearly all of its
+time: a sample does not say which part of it.  Otherwise the callees of a function are known, and
+the source shows where the function calls them.  A line is named only if the source is unambiguous:
+the function calls that name there and nowhere else.
 """
 
 import ast
@@ -10,15 +11,20 @@ import inspect
 import textwrap
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastprof.findings.hot_functions import Hot
+from fastprof.report.lines import FunctionLines
 from fastprof.snapshot import Key
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Code inside of these runs in a call of another function.
 _APART = (*_DEFINITIONS, ast.Lambda, ast.ClassDef)
+#: Part of a function's time from which on its samples say where that part is.
+_NEARLY_ALL = 0.8
+#: So many sampled lines are named, each with at least this part of the time.
+_MOST_SHOWN, _SHOWN = 3, 0.1
 #: Longer functions are skipped.
 _MOST_LINES = 2000
 
@@ -27,16 +33,21 @@ _MOST_LINES = 2000
 class SlowLine:
     """A line's number, its text, and the part of the function's time (of 1) in its calls.
 
-    ``alone``: the function has no other line.
+    ``alone``: the function has no other line.  ``samples`` of the function say so; 0: its source.
+    ``others`` are further lines with much of its time.
     """
 
     number: int
     text: str
     share: float
     alone: bool = False
+    samples: int = 0
+    others: tuple["SlowLine", ...] = ()
 
 
-def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
+def slow_line(
+    hot: Hot, lines: Sequence[str], sampled: FunctionLines | None = None
+) -> SlowLine | None:
     """Return the line of a function with most of its time; None: unknown."""
     function = function_of(lines, hot.key)
     if function is None:
@@ -47,6 +58,8 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
         only = body[0]
         if only.lineno == only.end_lineno:
             return _line(lines, first + only.lineno - 1, 1.0, alone=True)
+    if sampled is not None and hot.whole >= _NEARLY_ALL:
+        return _sampled_line(lines, sampled)
     places, elsewhere = _calls(function)
     shares: dict[int, float] = {}
     unplaced = 0.0
@@ -71,6 +84,17 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     number = max(shares, key=lambda n: shares[n])
     # More time at an unknown place may make another line the slowest.
     return _line(lines, number, shares[number]) if shares[number] >= unplaced else None
+
+
+def _sampled_line(lines: Sequence[str], sampled: FunctionLines) -> SlowLine | None:
+    found = [
+        line
+        for at in sampled.lines[:_MOST_SHOWN]
+        if at.share >= _SHOWN and (line := _line(lines, at.number, at.share)) is not None
+    ]
+    if not found:
+        return None
+    return replace(found[0], samples=sampled.samples, others=tuple(found[1:]))
 
 
 def _line(

@@ -24,6 +24,7 @@ from fastprof.session.faults import Faults
 from fastprof.session.gpu.layer import GpuLayer
 from fastprof.session.gpu.memory import MemorySampler, SampledSection
 from fastprof.session.gpu.nvtx import NvtxRanges
+from fastprof.session.line_samples import LineWindows, line_rows
 from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.loaders.worker_stats import Watches
@@ -128,6 +129,9 @@ class Run:
             self.recorder, options.schedule, lambda: self._recording_functions
         )
         self._operators = OperatorWindows(options.operators, self.faults, self._hook, self._rank)
+        self._lines = LineWindows(
+            self.recorder, lambda: self._recording_functions, self._operators.are_between
+        )
         self._trace = TraceWindows(options.trace, options.schedule, self.recorder)
         self._unprofiled = UnprofiledSteps(
             self.recorder, self._takes_unprofiled, self._operators.are_between
@@ -277,6 +281,7 @@ class Run:
         self.counting = False
         try:
             steps = self.recorder.steps
+            self._protect("line", self._lines.end)
             self._protect("operator", self._operators.end, steps)
             self._protect("trace", self._trace.close)
             self._protect("stop", self._close)
@@ -564,6 +569,7 @@ class Run:
         if gpu is None and self._gpu.reason:
             gpu = GpuSnapshot("off", self._gpu.reason)
         snapshot = self._profiles.add_to(snapshot, [e.name for e in self.registry.entries])
+        lines = line_rows(snapshot.keys, (self._lines.found, *self._profiles.lines()))
         return replace(
             snapshot,
             steps=replace(snapshot.steps, unprofiled_cpu=self._unprofiled.cpu),
@@ -581,6 +587,7 @@ class Run:
             loaders=loader_stats(self.registry, self.recorder.loader_totals(), self.watches),
             counters={**snapshot.counters, **counts},
             sources=digests(snapshot),
+            lines=lines,
         )
 
     def _own_ns(self, snapshot: Snapshot) -> int:
@@ -619,6 +626,7 @@ class Run:
         due.append(self._memory.next_step(count))
         due.append(self._operators.next_step(count))
         due.append(self._unprofiled.next_step())
+        due.append(self._lines.next_step())
         schedule = options.schedule
         if schedule is not None and (self._recording_functions or self._trace.on):
             cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
@@ -659,6 +667,7 @@ class Run:
         # Last: its time does not count for the step that begins.
         began = clock()
         self._protect("operator", self._operators.at_step, count)
+        self._protect("line", self._lines.at_step, count)
         self._hook_or_end(self._unprofiled.at_step, count)
         self.own_time.apart_ns += clock() - began
         self._next_event = self._event_after(count)

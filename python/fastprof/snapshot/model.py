@@ -46,6 +46,7 @@ from fastprof.snapshot.kinds import (
     at,
     show,
 )
+from fastprof.snapshot.lines import MAX_LINES, LineSamples
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.memory import MemorySnapshot
 from fastprof.snapshot.operators import OperatorSnapshot
@@ -402,6 +403,9 @@ class Snapshot(Record):
     stages: Annotated[tuple[Stage, ...], AtMost(MAX_STAGES, "stages")] | None = None
     #: SHA-256 of source files by their paths; None: recorded by an earlier fastprof.
     sources: Mapping[str, str] | None = None
+    #: Lines of the program's functions, in this process and the loaders' workers, from samples in
+    #: windows of the steps; None: not sampled.
+    lines: Annotated[tuple[LineSamples, ...], AtMost(MAX_LINES, "lines")] | None = None
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

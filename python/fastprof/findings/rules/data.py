@@ -23,6 +23,7 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.remedies import (
     Loading,
     Receiving,
+    line_text,
     loading,
     loading_fix,
     loading_saves,
@@ -245,7 +246,9 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
         # The training process waits for workers; their work is known only if it was recorded.
         if hot is None:
             return ""
-        return f"The workers spend {hot.part} of their time in {where(hot.key)}."
+        text = f"The workers spend {hot.part} of their time in {where(hot.key)}."
+        lines = line_text(facts, hot)
+        return f"{text} {lines}" if lines else text
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(own for _, own, _ in rows)
     if total <= 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastprof.capture.convert import fold_own_functions
+from fastprof.capture.lines import Lines
 from fastprof.fileio import read_bounded
 from fastprof.guards import own_errors
 from fastprof.own_imports import Protected
@@ -127,6 +128,10 @@ class WorkerProfiles:
         """Return the data collected from the loader ``tag``."""
         return self._merged.get(tag)
 
+    def lines(self) -> list[Lines]:
+        """Return the samples of lines, per loader that has any."""
+        return [merged.lines for merged in self._merged.values()]
+
     def add_to(self, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
         """Return ``snapshot`` with one tree per loader that has any; ``names`` by tag."""
         if not self._merged:
@@ -172,6 +177,7 @@ class _File(Record):
     error: str
     backend: str
     keys: tuple[Key, ...]
+    lines: tuple[tuple[str, Count, str, Count, Count], ...] | None = None
 
 
 class MergedTree:
@@ -183,6 +189,7 @@ class MergedTree:
         self.error = ""
         self.backend = ""
         self.loads: dict[int, LoadTime] = {}
+        self.lines: dict[tuple[str, int, str, int], int] = {}
         self._rows: dict[tuple[int, Key], int] = {}
         #: ``[parent, key, calls, resumes, self_ns]`` per node.
         self.nodes: list[list[Any]] = [[-1, _ROOT, 0, 0, 0]]
@@ -216,6 +223,9 @@ class MergedTree:
         self.error = self.error or file.error
         for tree in trees:
             self._add_tree(tree, keys)
+        for path, first, name, line, samples in file.lines or ():
+            at = (path, first, name, line)
+            self.lines[at] = self.lines.get(at, 0) + samples
         self.backend = self.backend or file.backend
         self.processes += 1 if trees else 0
         if load.count:

@@ -32,6 +32,9 @@ _NEVER = float("inf")
 #: Suffixes of a worker's files: its work so far, and all of it.
 PART, WHOLE = ".part", ".json"
 
+#: Lines are sampled in windows of this length, until there are so many samples.
+_LINES_NS, _LINES_EVERY_NS, _LINE_SAMPLES = 400_000_000, 2_000_000, 2000
+
 _FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
 
@@ -74,6 +77,7 @@ class _WorkerRecording:
     """One worker's recorder, and the times of its fetches."""
 
     def __init__(self, init: WorkerInit, worker: int) -> None:
+        from fastprof.capture.lines import LineSampler
         from fastprof.capture.options import RecorderOptions
 
         self._path = Path(init.folder) / f"{init.tag}-{worker}-{os.getpid()}"
@@ -81,6 +85,9 @@ class _WorkerRecording:
         self._recorder = RecorderOptions(
             backend=init.backend, max_overhead=0.0, max_nodes=MAX_NODES, max_depth=init.max_depth
         ).create()
+        self._lines = LineSampler(self._recorder)
+        self._sampling = False
+        self._windows_of_lines = _LINE_SAMPLES * _LINES_EVERY_NS // _LINES_NS
         self._error = ""
         self._fetches = [0, 0, 0]
         self._began = time.perf_counter()
@@ -121,6 +128,17 @@ class _WorkerRecording:
         if self._windows and not self._error and now >= self._next_window:
             self._window_began = now
             self._enable()
+        # In windows, the functions have to be known first.
+        if self._next_window != _NEVER and not self._error:
+            self._sample_lines()
+
+    def _sample_lines(self) -> None:
+        """Go on with sampling lines, which ends by itself; what ended is saved with the rest."""
+        if self._sampling and self._lines.take(wait=False):
+            self._sampling = False
+        if not self._sampling and self._windows_of_lines > 0:
+            self._windows_of_lines -= 1
+            self._sampling = self._lines.begin(_LINES_EVERY_NS, _LINES_NS, _LINE_SAMPLES)
 
     def _fetch_ended(self, took_ns: int | None) -> None:
         """``took_ns`` is None if there is no batch: the stream's end, or the dataset's error."""
@@ -156,6 +174,7 @@ class _WorkerRecording:
     def _finish(self) -> None:
         with dropped():
             self._recorder.disable()
+            self._lines.take(wait=True)
         self._save(WHOLE)
         with contextlib.suppress(OSError):
             self._path.with_suffix(PART).unlink()
@@ -180,6 +199,7 @@ class _WorkerRecording:
             "keys": data["keys"],
             "forms": data["forms"],
             "threads": data["threads"],
+            "lines": [[*at, samples] for at, samples in self._lines.found.items()],
         }
 
 

@@ -1,0 +1,383 @@
+#include "py/line_sampler.h"
+
+#include "core/spots.h"
+#include "gpu/worker.h"
+#include "py/guard.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/uio.h>
+#endif
+
+enum {
+    MAX_SPOTS = 8192, /* 192 KiB */
+    MAX_CALLS = 192,  /* of one sample, innermost first */
+    MAX_SAMPLES = 100000,
+    PAGE = 4096, /* or a part of one */
+};
+
+/* One sample takes at most this part of the time. */
+enum { COST_PART = 100 };
+
+/* While the training thread is in no step, samples are taken this much more
+ * rarely, and thrown away. */
+enum { IDLE_TIMES = 16 };
+
+typedef struct sampler {
+    /* set before the thread begins */
+    fp_recorder *recorder; /* borrowed; NULL: no window */
+    uintptr_t thread_state;
+    uint64_t thread_id; /* PyThreadState.id: tells a reused address */
+    int64_t interval_ns;
+    int64_t until_ns; /* CLOCK_MONOTONIC */
+    uint64_t most;
+    fp_spots spots; /* the thread's until it has ended */
+    /* shared */
+    _Atomic int stop;
+    _Atomic int over; /* the thread takes no more samples */
+    _Atomic int woken;
+    _Atomic int has_thread; /* it is still to be joined, by one thread */
+    pthread_t thread;
+    pid_t process;
+} sampler;
+
+/* Written under the GIL, and in a forked child. */
+static sampler the_sampler;
+
+/* ---- memory of the program ---- */
+
+/* One copied piece of memory. */
+typedef struct piece {
+    uintptr_t start;
+    size_t size;
+    unsigned char bytes[PAGE + FP_FRAME_SIZE];
+} piece;
+
+static int
+copy(pid_t process, uintptr_t from, void *to, size_t size)
+{
+#ifdef __linux__
+    struct iovec here = {to, size}, there = {(void *)from, size};
+    return process_vm_readv(process, &here, 1, &there, 1, 0) == (ssize_t)size
+               ? 0
+               : -1;
+#else
+    (void)process;
+    (void)from;
+    (void)to;
+    (void)size;
+    return -1;
+#endif
+}
+
+/* Copies the frame at [at].  Frames lie close to each other, callers first, so
+ * the part of the page before it is copied with it, at most once each. */
+static int
+copy_frame(piece *p, pid_t process, uintptr_t at,
+           unsigned char frame[FP_FRAME_SIZE])
+{
+    if (at < p->start || at + FP_FRAME_SIZE > p->start + p->size) {
+        p->start = at & ~(uintptr_t)(PAGE - 1);
+        p->size = at + FP_FRAME_SIZE - p->start;
+        if (copy(process, p->start, p->bytes, p->size) != 0) {
+            p->size = 0;
+            return -1;
+        }
+    }
+    memcpy(frame, p->bytes + (at - p->start), FP_FRAME_SIZE);
+    return 0;
+}
+
+static uintptr_t
+word(const unsigned char *frame, int offset)
+{
+    uintptr_t value;
+    memcpy(&value, frame + offset, sizeof(value));
+    return value;
+}
+
+/* The open calls of the thread, innermost first; returns their number. */
+static uint32_t
+copy_calls(const sampler *s, fp_spot *open)
+{
+    pid_t me = s->process;
+    uintptr_t ts = s->thread_state, at;
+    uint64_t id;
+    if (copy(me, ts + offsetof(PyThreadState, id), &id, sizeof(id)) != 0 ||
+        id != s->thread_id ||
+        copy(me, ts + FP_TS_FRAME, &at, sizeof(at)) != 0) {
+        return 0;
+    }
+    if (FP_TS_FRAME_IN >= 0 &&
+        copy(me, at + (uintptr_t)FP_TS_FRAME_IN, &at, sizeof(at)) != 0) {
+        return 0;
+    }
+    piece p;
+    p.start = p.size = 0;
+    uint32_t n = 0;
+    unsigned char frame[FP_FRAME_SIZE];
+    while (n < MAX_CALLS && at != 0 && copy_frame(&p, me, at, frame) == 0) {
+        open[n++] = (fp_spot){
+            fp_compat_raw_code(word(frame, FP_FRAME_CODE)),
+            fp_compat_raw_at(word(frame, FP_FRAME_AT)),
+            0,
+        };
+        at = word(frame, FP_FRAME_BACK);
+    }
+    return n;
+}
+
+/* ---- the thread ---- */
+
+static int64_t
+clock_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Are the samples those of steps? */
+static int
+is_in_step(const sampler *s)
+{
+    fp_run_phase now =
+        __atomic_load_n(&s->recorder->recording.phases.now, __ATOMIC_RELAXED);
+    return now == FP_RUN_STEPS || now == FP_RUN_UNPROFILED;
+}
+
+static void *
+sample(void *arg)
+{
+    sampler *s = arg;
+    fp_spot open[MAX_CALLS];
+    int64_t interval = s->interval_ns;
+    uint64_t random = s->thread_id + 1, wakes = 0;
+    while (!atomic_load(&s->stop) && s->spots.samples < s->most &&
+           clock_of(CLOCK_MONOTONIC) < s->until_ns) {
+        int counts = is_in_step(s);
+        /* Between half and one and a half of it: a program may have a rhythm
+         * of its own. */
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        int64_t ns = interval / 2 + (int64_t)((random >> 33) % interval);
+        fp_worker_sleep(&s->woken, counts ? ns : IDLE_TIMES * ns);
+        wakes++;
+        if (counts && is_in_step(s) && !atomic_load(&s->stop)) {
+            fp_spots_add(&s->spots, open, copy_calls(s, open));
+        }
+        /* The thread's own CPU time limits how often it wakes. */
+        int64_t least = clock_of(CLOCK_THREAD_CPUTIME_ID) / (int64_t)wakes;
+        interval = least * COST_PART;
+        interval = interval > s->interval_ns ? interval : s->interval_ns;
+    }
+    atomic_store(&s->over, 1);
+    return NULL;
+}
+
+/* Waits for the thread, which takes no lock: for one sample at most. */
+static void
+end_thread(sampler *s)
+{
+    if (s->process != getpid()) {
+        return; /* a child of a fork that called no handlers has no thread */
+    }
+    if (atomic_exchange(&s->has_thread, 0)) {
+        atomic_store(&s->stop, 1);
+        fp_worker_wake(&s->woken);
+        pthread_join(s->thread, NULL);
+    }
+    while (!atomic_load(&s->over)) {
+        (void)sched_yield(); /* a thread that forks waits for it */
+    }
+}
+
+static void
+drop(sampler *s)
+{
+    end_thread(s);
+    s->recorder = NULL;
+    fp_spots_fini(&s->spots);
+}
+
+/* ---- forks ---- */
+
+/* CPython warns of a fork in a process with several threads, and this one must
+ * not be the reason.  The window ends. */
+static void
+before_fork(void)
+{
+    if (atomic_load(&the_sampler.has_thread)) {
+        end_thread(&the_sampler);
+    }
+}
+
+/* ---- windows ---- */
+
+/* Is what copy_calls() returns for this thread what CPython says? */
+static int
+frames_are_as_expected(const sampler *s)
+{
+    enum { COMPARED = 12 };
+    fp_spot open[MAX_CALLS];
+    uint32_t n = copy_calls(s, open), i = 0, same = 0, all = 0;
+    fp_frame_walk walk;
+    PyObject *code = fp_compat_walk_begin(&walk);
+    for (; code != NULL && all < COMPARED; all++) {
+        /* there are frames that CPython does not show */
+        while (i < n && open[i].code != (uintptr_t)code) {
+            i++;
+        }
+        if (i < n && fp_compat_raw_offset((PyCodeObject *)code,
+                                          (uintptr_t)open[i].at) ==
+                         fp_compat_frame_lasti(walk.frame)) {
+            same++;
+        }
+        i++;
+        code = fp_compat_walk_next(&walk);
+    }
+    fp_compat_walk_end(&walk);
+    return all > 0 && same == all;
+}
+
+static int
+begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
+      uint64_t most)
+{
+    static int watches_forks;
+    PyThreadState *ts = PyThreadState_Get();
+    s->thread_state = (uintptr_t)ts;
+    s->thread_id = ts->id;
+    s->process = getpid();
+    s->interval_ns = interval_ns;
+    s->until_ns = clock_of(CLOCK_MONOTONIC) + limit_ns;
+    s->most = most;
+    atomic_store(&s->stop, 0);
+    atomic_store(&s->over, 1);
+    if (!frames_are_as_expected(s)) {
+        return 0;
+    }
+    if (!watches_forks) {
+        watches_forks = 1;
+        (void)pthread_atfork(before_fork, NULL, NULL);
+    }
+    fp_alloc a = fp_alloc_libc();
+    if (fp_spots_init(&s->spots, &a, MAX_SPOTS) != FP_OK) {
+        return 0;
+    }
+    s->recorder = r;
+    atomic_store(&s->over, 0);
+    if (fp_worker_begin(&s->thread, sample, s) != 0) {
+        atomic_store(&s->over, 1);
+        drop(s);
+        return 0;
+    }
+    atomic_store(&s->has_thread, 1);
+    return 1;
+}
+
+PyObject *
+fp_recorder_begin_lines_method(PyObject *self, PyObject *args)
+{
+    FP_GUARD();
+    long long interval_ns, limit_ns;
+    unsigned int most;
+    if (!PyArg_ParseTuple(args, "LLI:begin_lines", &interval_ns, &limit_ns,
+                          &most)) {
+        return NULL;
+    }
+    if (interval_ns < 100000 || limit_ns < 0 || most > MAX_SAMPLES) {
+        PyErr_Format(PyExc_ValueError,
+                     "begin_lines(%lld, %lld, %u): the interval is at least "
+                     "100000 ns, the limit not negative, and there are at "
+                     "most %d samples",
+                     interval_ns, limit_ns, most, MAX_SAMPLES);
+        return NULL;
+    }
+    sampler *s = &the_sampler;
+    fp_recorder *r = fp_recorder_cast(self);
+    if (FP_FREE_THREADED || s->recorder != NULL) {
+        Py_RETURN_FALSE;
+    }
+    return PyBool_FromLong(begin(s, r, interval_ns, limit_ns, most));
+}
+
+/* (file, first line, name, line, samples); new reference, or NULL: with an
+ * exception, or the function is unknown. */
+static PyObject *
+row(fp_recorder *r, const fp_spot *spot)
+{
+    fp_key key = (fp_key)spot->code | FP_TAG_PYTHON;
+    const fp_keyent *e = fp_keytab_find(&r->keys, key);
+    if (e == NULL) {
+        return NULL;
+    }
+    PyCodeObject *code = (PyCodeObject *)e->object;
+    int offset = fp_compat_raw_offset(code, (uintptr_t)spot->at);
+    int line = offset >= 0 ? PyCode_Addr2Line(code, offset) : -1;
+    if (line <= 0) {
+        return NULL;
+    }
+    return Py_BuildValue("(OiOiK)", code->co_filename, code->co_firstlineno,
+                         code->co_name, line, (unsigned long long)spot->count);
+}
+
+PyObject *
+fp_recorder_take_lines_method(PyObject *self, PyObject *wait)
+{
+    FP_GUARD();
+    sampler *s = &the_sampler;
+    fp_recorder *r = fp_recorder_cast(self);
+    int waits = PyObject_IsTrue(wait);
+    if (waits < 0) {
+        return NULL;
+    }
+    if (s->recorder != r) {
+        return PyList_New(0);
+    }
+    if (!waits && !atomic_load(&s->over)) {
+        Py_RETURN_NONE;
+    }
+    end_thread(s);
+    /* Making rows may run a collection, and that another window. */
+    fp_spots spots = s->spots;
+    s->spots = (fp_spots){0};
+    s->recorder = NULL;
+    PyObject *rows = PyList_New(0);
+    for (uint32_t i = 0; rows != NULL && i < spots.capacity; i++) {
+        PyObject *one =
+            spots.spot[i].code != 0 ? row(r, &spots.spot[i]) : NULL;
+        if (PyErr_Occurred() ||
+            (one != NULL && PyList_Append(rows, one) < 0)) {
+            Py_CLEAR(rows);
+        }
+        Py_XDECREF(one);
+    }
+    fp_spots_fini(&spots);
+    return rows;
+}
+
+/* ---- the layer ---- */
+
+/* The functions that samples found are about to be freed. */
+static void
+forget(fp_recorder *r)
+{
+    if (the_sampler.recorder == r) {
+        drop(&the_sampler);
+    }
+}
+
+void
+fp_line_sampler_end(void)
+{
+    if (the_sampler.recorder != NULL) {
+        drop(&the_sampler);
+    }
+}
+
+const fp_layer fp_line_layer = {
+    .cleared = forget,
+    .end = forget,
+};
