@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.names import elided
 from fastprof.render import terminal
-from fastprof.render.screen import _percentiles, closed_lines, screen_lines
+from fastprof.render.screen import _percentiles, closed_lines, headline, screen_lines
 from fastprof.report import Report, build_report
 from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
 from fastprof.snapshot import Steps
@@ -344,6 +346,12 @@ def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.Monke
 
     monkeypatch.setenv("COLUMNS", "63")
     assert (width_of(io.StringIO()), width_of(Terminal())) == (100, 63)
+    # A tee without ``isatty`` passes the lines on to the standard output.
+    tee: Any = type("Tee", (), {"write": None})()
+    monkeypatch.setattr(sys, "__stdout__", Terminal())
+    assert width_of(tee) == 63
+    monkeypatch.setattr(sys, "__stdout__", None)
+    assert width_of(tee) == 100
     for stream, widest in ((io.StringIO(), 100), (Terminal(), 63)):
         terminal.show(build_report(training_run()), stream)
         assert max(map(len, stream.getvalue().splitlines())) <= widest
@@ -522,6 +530,13 @@ def test_of_another_thread_only_functions_count() -> None:
     text = "\n".join(screen_lines(build_report(built.snapshot()), 80))
     assert "monitor" not in text
     assert "your functions (helper)" in text
+
+
+def test_the_headline_says_which_error_ended_the_program() -> None:
+    made = training_run()
+    failed = build_report(replace(made, meta={**made.meta, "ended_by": "OutOfMemoryError"}))
+    assert "ended by OutOfMemoryError" in " ".join(headline(failed, 200))
+    assert "ended" not in " ".join(headline(build_report(made), 100))
 
 
 def computing(in_main: int) -> Report:

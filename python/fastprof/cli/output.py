@@ -1,21 +1,17 @@
 """Output files of a command: checked before the program runs, never lost after it."""
 
 import argparse
-import io
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.names import encodable
 from fastprof.render.formats import format_of
-
-#: What fastprof uses of a stream.
-_STREAM = ("write", "writelines", "flush", "isatty", "closed", "errors", "reconfigure")
 
 _LOST = "cannot write to standard output: {}"
 
@@ -50,15 +46,24 @@ def chosen_format(
     return default if options.output is None else format_of(options.output, names).name
 
 
-class _Text(io.StringIO):
-    """Text for an object that need not have more than ``write``."""
+class _Own:
+    """The program's own object, which need not have more than ``write``."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def isatty(self) -> bool:
-        return hasattr(self._stream, "isatty") and self._stream.isatty()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        self._stream.write(encodable(text, self._stream))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        if hasattr(self._stream, "flush"):
+            self._stream.flush()
 
 
 @contextmanager
@@ -72,24 +77,21 @@ def standard_output() -> Iterator[TextIO]:
         OSError: it cannot be written; the message says so.  If not even the profiled program's
             earlier output can be written, the stream stays.
     """
-    stream = sys.stdout
-    if not all(hasattr(stream, name) for name in _STREAM):  # the program's own object
-        text = _Text(stream)
-        yield text
-        stream.write(encodable(text.getvalue(), stream))
-        return
-    if stream.closed:
+    stream: Any = sys.stdout
+    if getattr(stream, "closed", False):
         raise OSError(_LOST.format("the program has closed it"))
+    if not hasattr(stream, "reconfigure"):
+        yield cast(TextIO, _Own(stream))
+        return
     stream.flush()
     try:
-        real: Any = stream
-        errors = real.errors
-        real.reconfigure(errors="backslashreplace")
+        errors = stream.errors
+        stream.reconfigure(errors="backslashreplace")
         try:
             yield stream
             stream.flush()
         finally:
-            real.reconfigure(errors=errors)
+            stream.reconfigure(errors=errors)
     except BrokenPipeError:
         sys.stdout = None
     except OSError as error:

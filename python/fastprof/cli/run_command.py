@@ -370,7 +370,7 @@ def _show(
     except BrokenPipeError:
         sys.stdout = None  # see profile_command
     except OSError as error:
-        names = ", ".join(map(ascii, written)) or "nothing"
+        names = ", ".join(map(repr, written)) or "nothing"
         complain(f"{names} written, but not shown: {error}")
 
 

@@ -29,7 +29,7 @@ def last_lines(
         run: the argument of ``fastprof report`` for this run.
         ranks: whether the folder belongs to a job of several ranks.
     """
-    lines = wrapped(f"Wrote {folder}: {', '.join(files)}", width)
+    lines = wrapped(f"Wrote {folder}: {', '.join(files)}", width, rest="  ")
     return [*lines, *next_lines(run, width, ranks=ranks)]
 
 

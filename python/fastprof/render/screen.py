@@ -89,6 +89,8 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"overhead {share} of a step")
     elif cost.share is not None:
         parts.append(f"overhead {percent_between(cost.least_share, cost.share)}")
+    if steps.count and (error := meta.get("ended_by")):
+        parts.append(f"ended by {readable(str(error), 60)}")
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
         parts.append(f"rank {meta.get('rank')} of {ranks}")

@@ -25,7 +25,8 @@ def show(report: Report, stream: TextIO | None = None, *, full: bool = False) ->
         said = "".join(f"{line}\n" for line in screen.closed_lines(report, width))
     shown = encodable(said, stream)
     # rich cannot draw what the stream cannot encode.
-    if not (full and shown == said and stream.isatty() and _draw(report, stream, width)):
+    is_terminal = hasattr(stream, "isatty") and stream.isatty()
+    if not (full and shown == said and is_terminal and _draw(report, stream, width)):
         stream.write(shown)
 
 

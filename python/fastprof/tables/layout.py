@@ -7,6 +7,7 @@ split into several parts, one below the other, each with the columns that name t
 
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
@@ -32,9 +33,14 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
 def width_of(stream: TextIO) -> int:
+    """Return the columns of lines for ``stream``.
+
+    An object without ``isatty`` may pass them on to the standard output that it replaced.
+    """
+    known = stream if hasattr(stream, "isatty") else sys.__stdout__
     try:
-        terminal = stream.isatty()
-    except (AttributeError, ValueError):  # not a text stream, or a closed one
+        terminal = known is not None and known.isatty()
+    except ValueError:  # a closed one
         terminal = False
     return max(_NARROWEST, shutil.get_terminal_size().columns) if terminal else PIPED
 

@@ -316,6 +316,7 @@ class Phases:
         if not self.here():
             if self.on and not self.in_training_thread():
                 self.run.facts["torch_stepped_elsewhere"] = True
+                self.run.note_threads()
             return
         if self.steps_already(who):  # its last step raised
             self._optimizers.clear()
