@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.capture import Section
 from fastprof.capture.options import RecorderOptions, recorder_options
+from fastprof.own_builtins import OURS, THEIRS, put_back, take_away
 from fastprof.report import Report
 from fastprof.session.gpu.memory import MemoryMode
 from fastprof.session.operators.profile import OperatorProfile
@@ -144,9 +145,14 @@ class Profiler:
         The parts of a run refer to each other.  In a program with many objects the collector comes
         for them after hundreds of runs, as it does not know that each has half a megabyte.
         """
+        deleted = not OURS <= THEIRS  # builtins, by the program; this may run at its end
+        if deleted:
+            put_back()
         run = getattr(self, "_run", None)  # invalid arguments: there is none
         if run is not None:
             run.forget()
+        if deleted:
+            take_away()
 
     def __enter__(self) -> Self:
         return self.start()
