@@ -9,12 +9,13 @@ import io
 import json
 import math
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import fastprof
 import pytest
 from fastprof.cli import main
-from fastprof.export import collapsed
+from fastprof.export import collapsed, json_
 from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.render.markdown import MAX_BYTES, MAX_LINES, code, sentence
@@ -439,3 +440,23 @@ def test_one_section_of_a_run_is_shown_alone(tmp_path, capsys):
     )
     assert main(["report", str(run), "--section", "nothing"]) == 2
     assert "no section 'nothing' was recorded; there are: " in capsys.readouterr().err
+
+
+def test_i45_writing_json_needs_no_memory_per_function() -> None:
+    report = build_report(tree(*(Node(py(f"f{i}", i), 1, MS) for i in range(4000))))
+    assert len(list(report.functions)) == 4000  # the rows are made before
+
+    class Counted(io.TextIOBase):
+        size = 0
+
+        def write(self, text: str) -> int:
+            self.size += len(text)
+            return len(text)
+
+    stream = Counted()
+    report.examination  # noqa: B018 - the findings are no part of the writing
+    tracemalloc.start()
+    json_.write(report, stream)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < stream.size

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 from fastprof.findings.measurements import Facts
@@ -10,7 +13,7 @@ from fastprof.report import build_report
 from fastprof.report.origin import shown_name
 from fastprof.report.user_tree import UserRow, UserTree, user_tree
 from fastprof.report.waits import without_waits
-from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 from unit.findings_runs import STEPS, run
@@ -319,3 +322,73 @@ def test_a_function_and_its_place_are_on_one_line(width: int) -> None:
     assert any("ddpm.py:7" in line and "S" in line for line in lines), lines
     assert not any(line.startswith("ddpm") for line in lines)
     assert max(map(len, lines)) <= width
+
+
+def bushy(n: int, seed: int) -> Snapshot:
+    """Return a deep tree of ``n`` contexts of few functions, with much recursion."""
+    dice = random.Random(seed)
+    keys = [Key("root", "", 0, "(thread)", "(thread)"), *(py(f"f{i}", i) for i in range(n // 20))]
+    nodes = NodeTable(
+        (-1, *(dice.randrange(max(0, i - 4), i) for i in range(1, n))),
+        (0, *(dice.randrange(1, len(keys)) for _ in range(1, n))),
+        (0, *(1,) * (n - 1)), (0,) * n, (0, *(dice.randrange(99) * MS for _ in range(1, n))),
+    )  # fmt: skip
+    return Snapshot({}, 10**12, keys=tuple(keys), threads=(ThreadTree(1, "t", False, nodes),))
+
+
+def test_recursion_is_folded_into_the_nearest_entry_above_whatever_the_tree() -> None:
+    for seed in range(40):
+        made = bushy(300, seed)
+        nodes = made.threads[0].nodes
+        # The same by a search of the chain for each activation.
+        total, above, of_key = [0], [0], [0]
+        entry, known = [0] * len(nodes), {}
+        for i in range(1, len(nodes)):
+            at = outer = entry[nodes.parent[i]]
+            while outer and of_key[outer] != nodes.key[i]:
+                outer = above[outer]
+            outer = outer or known.setdefault((at, nodes.key[i]), len(total))
+            if outer == len(total):
+                total, above, of_key = [*total, 0], [*above, at], [*of_key, nodes.key[i]]
+            entry[i] = outer
+            while True:
+                total[outer] += nodes.self_ns[i]
+                if not outer:
+                    break
+                outer = above[outer]
+        found = user_tree(build_report(made, correct_times=False), len(total))
+        least = 0.01 * total[0]
+        assert sorted(row.total_ms for row in found.rows) == sorted(
+            ns / 1e6 for ns in total[1:] if ns >= least
+        )
+
+
+def deep_and_wide(n: int) -> Snapshot:
+    """Return a chain of ``n`` functions, the last of which calls ``n`` others."""
+    keys = [Key("root", "", 0, "(thread)", "(thread)"), *(py(f"f{i}", i) for i in range(2 * n))]
+    parent = (*range(-1, n), *(n,) * n)
+    ones = (0, *(1,) * (2 * n))
+    nodes = NodeTable(parent, tuple(range(2 * n + 1)), ones, (0,) * len(ones), ones)
+    return Snapshot({}, 10**12, keys=tuple(keys), threads=(ThreadTree(1, "t", False, nodes),))
+
+
+def test_i45_the_work_of_the_tree_grows_as_the_tree() -> None:
+    def work(n: int) -> int:
+        report, lines = build_report(deep_and_wide(n), correct_times=False), 0
+
+        def count(frame: FrameType, event: str, arg: object) -> object:
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith("user_tree.py"):
+                return None
+            lines += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            user_tree(report, 10)
+        finally:
+            sys.settrace(before)
+        return lines
+
+    assert work(1000) < 3 * work(500)

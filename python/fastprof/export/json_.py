@@ -8,10 +8,14 @@ Times are milliseconds, shares fractions of 1.  Unknown, infinite and NaN values
 above 2**53 are strings.  Fields may be added without a new schema.
 """
 
-import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from json.encoder import encode_basestring_ascii
+from math import isfinite
+from operator import attrgetter
 from typing import Any, TextIO
 
+from fastprof.names import without_surrogates
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
     BlockingLine,
@@ -21,9 +25,9 @@ from fastprof.report.model_gpu import (
     GpuUse,
     KernelRow,
 )
-from fastprof.report.rows import SectionRow, StepTable
+from fastprof.report.rows import EdgeRow, FunctionRow, SectionRow, StepTable, ThreadTable
 from fastprof.report.steps import SplitRow
-from fastprof.report.writers import plain_values
+from fastprof.report.writers import EXACT
 
 SCHEMA = "fastprof.report/1"
 
@@ -45,28 +49,95 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 
 def write(report: Report, stream: TextIO) -> None:
     """Write the report, one line per top-level field and table row."""
-    stream.write('{"schema": ' + json.dumps(SCHEMA))
-    for name, value in plain_values(report, _fields).items():
-        stream.write(f",\n{json.dumps(name)}: ")
-        if isinstance(value, list) and value:
-            stream.write("[\n" + ",\n".join(_dumps(row) for row in value) + "\n]")
+    stream.write('{"schema": ' + _text(SCHEMA))
+    for name, value in _fields(report).items():
+        stream.write(f",\n{_text(name)}: ")
+        if isinstance(value, Sequence) and not isinstance(value, str) and value:
+            _write_rows(value, stream, "[\n", ",\n", "\n]")
         else:
-            stream.write(_dumps(value))
+            stream.write(_text(value))
     stream.write("\n}\n")
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+def _write_rows(rows: Iterable[Any], stream: TextIO, begin: str, between: str, end: str) -> None:
+    # A row at a time: a table may have a million.
+    mark = begin
+    for row in rows:
+        stream.write(mark)
+        mark = between
+        if isinstance(row, ThreadTable):
+            *others, (name, functions) = _fields(row).items()
+            stream.write(f"{_text(dict(others))[:-1]}, {_text(name)}: ")
+            _write_rows(functions, stream, "[", ", ", "]")
+            stream.write("}")
+        else:
+            stream.write(_text(row))
+    stream.write(end if mark is between else begin + end)
+
+
+def _text(value: Any) -> str:
+    """Return a value as JSON."""
+    write_one = _SIMPLE.get(type(value))
+    if write_one is not None:
+        return write_one(value)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join([f'{_name(str(k))}: {_text(v)}' for k, v in value.items()])}}}"
+    return _text_of_fields(value)
+
+
+def _text_of_fields(value: Any) -> str:
+    """Return a dataclass as JSON; of function rows there may be a million."""
+    found = _SCALARS.get(type(value))
+    if found is None:
+        return _text(_fields(value))
+    begins, get = found
+    simple = _SIMPLE
+    parts = []
+    for begin, held in zip(begins, get(value), strict=True):
+        write_one = simple.get(type(held))
+        parts.append(begin + (_text(held) if write_one is None else write_one(held)))
+    return f"{{{''.join(parts)}}}"
+
+
+def _name(text: str) -> str:
+    return encode_basestring_ascii(without_surrogates(text))
+
+
+_SIMPLE: dict[type, Callable[[Any], str]] = {
+    str: _name,
+    int: lambda number: str(number) if -EXACT <= number <= EXACT else f'"{number}"',
+    float: lambda number: repr(number) if isfinite(number) else "null",
+    bool: lambda flag: "true" if flag else "false",
+    type(None): lambda _: "null",
+}
 
 
 def _fields(value: Any) -> dict[str, Any]:
+    layout = _LAYOUTS.get(type(value))
+    if layout is None:
+        names = [f.name for f in fields(value) if f.name not in _LEFT_OUT]
+        layout = _LAYOUTS[type(value)] = [(n, n.removesuffix("_ns") != n) for n in names]
     found: dict[str, Any] = {}
-    for f in fields(value):
-        held = getattr(value, f.name)
-        if f.name.endswith("_ns"):
-            found[f.name[:-3] + "_ms"] = None if held is None else held / 1e6
-        elif f.name not in _LEFT_OUT:
-            found[f.name] = held
+    for name, is_ns in layout:
+        held = getattr(value, name)
+        if is_ns:
+            found[name[:-3] + "_ms"] = None if held is None else held / 1e6
+        else:
+            found[name] = held
     if isinstance(value, SplitRow):
         found["places"] = [(text, ns / 1e6) for text, ns in value.places]
-    return found | {name: getattr(value, name) for name in _DERIVED.get(type(value), ())}
+    for name in _DERIVED.get(type(value), ()):
+        found[name] = getattr(value, name)
+    return found
+
+
+def _scalars(of: type) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    names = [f.name for f in fields(of)]
+    return [f"{', ' * bool(i)}{_name(n)}: " for i, n in enumerate(names)], attrgetter(*names)
+
+
+#: For types whose fields are written as they are: what precedes each value, and the values.
+_SCALARS = {of: _scalars(of) for of in (FunctionRow, EdgeRow)}
+_LAYOUTS: dict[type, list[tuple[str, bool]]] = {}

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from fastprof.names import printable_name
 from fastprof.read.pstats import Caller, Entry, Function
 from fastprof.report.correct import correct
-from fastprof.report.flat import TRANSPARENT, Row, flatten, merged
+from fastprof.report.flat import TRANSPARENT, flatten, merged
 from fastprof.report.model import Report
 from fastprof.report.writers import require_tree
-from fastprof.snapshot import Key, Snapshot, ThreadTree
+from fastprof.snapshot import Snapshot, ThreadTree
 
 if TYPE_CHECKING:
     import pstats
@@ -63,7 +63,8 @@ def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
 
 def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:
     """Return the equivalent of ``cProfile.Profile.stats``, over all threads."""
-    labels = [_label(key) for key in snapshot.keys]
+    files = {file: printable_name(file) for file in {key.file for key in snapshot.keys}}
+    labels = [(files[key.file], key.line, printable_name(key.name)) for key in snapshot.keys]
     first: dict[Function, int] = {}
     groups = [
         first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT
@@ -74,15 +75,20 @@ def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Functi
         flatten(tree.nodes, _entered(tree, groups), column)
         for tree, column in zip(snapshot.threads, columns, strict=True)
     )
+    # There may be a million rows: no call for each of them.
     callers: dict[int, dict[Function, Caller]] = {group: {} for group in table.rows}
-    for (caller, callee), edge in table.edges.items():
-        primitive, calls, own, cumulative = _numbers(edge)
-        callers[callee][labels[caller]] = (calls, primitive, own, cumulative)
-    return {labels[group]: (*_numbers(row), callers[group]) for group, row in table.rows.items()}
-
-
-def _label(key: Key) -> Function:
-    return (printable_name(key.file), key.line, printable_name(key.name))
+    for (caller, callee), r in table.edges.items():
+        callers[callee][labels[caller]] = (
+            r.calls + r.resumes, r.primitive_calls + r.primitive_resumes, r.self_ns / 1e9,
+            r.cum_ns / 1e9,
+        )  # fmt: skip
+    return {
+        labels[group]: (
+            r.primitive_calls + r.primitive_resumes, r.calls + r.resumes, r.self_ns / 1e9,
+            r.cum_ns / 1e9, callers[group],
+        )
+        for group, r in table.rows.items()
+    }  # fmt: skip
 
 
 def _entered(tree: ThreadTree, groups: list[int]) -> list[int]:
@@ -97,8 +103,3 @@ def _entered(tree: ThreadTree, groups: list[int]) -> list[int]:
     ]
     out[0] = TRANSPARENT
     return out
-
-
-def _numbers(row: Row) -> tuple[int, int, float, float]:
-    primitive = row.primitive_calls + row.primitive_resumes
-    return (primitive, row.calls + row.resumes, row.self_ns / 1e9, row.cum_ns / 1e9)

@@ -84,7 +84,13 @@ def _used(text: bytes) -> float:
     # Digits and commas take less than half as much when packed, so `max_bytes` is no concern.
     if len(text) <= _SURELY_READ:
         return 0.0
-    found = shape(text)
+    # Names may hold punctuation, so their shape is exact only without them; that takes longer.
+    marks = text.translate(None, _NOT_MARKS)
+    most = _part(text, _shape(marks, marks.count(b'"'), len(text)))
+    return most if most <= 1 else _part(text, shape(text))
+
+
+def _part(text: bytes, found: "Shape") -> float:
     return max(
         len(text) / _LIMITS.max_unpacked_bytes,
         found.values / _LIMITS.max_entries,
@@ -229,13 +235,17 @@ def shape(text: bytes, max_name: int = _LIMITS.max_name) -> Shape:
     """
     # Without escapes every quote begins or ends a string.
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    strings = bare.count(b'"') // 2
     structure = re.sub(rb'"[^"]{0,%d}"' % max_name, b"", bare)
     if b'"' in structure:
         raise LoadError(f"a name is longer than max_name={max_name}")
+    return _shape(structure, bare.count(b'"'), len(text))
+
+
+def _shape(structure: bytes, quotes: int, size: int) -> Shape:
+    """Return the shape of a text of ``size`` bytes from its punctuation."""
     lists, objects = structure.count(b"["), structure.count(b"{")
     values = structure.count(b",") + lists + objects + 1
-    memory = len(text) + _STRING * strings + _LIST * lists + _OBJECT * objects + _VALUE * values
+    memory = size + _STRING * (quotes // 2) + _LIST * lists + _OBJECT * objects + _VALUE * values
     return Shape(values, memory, structure.translate(None, _NOT_BRACKETS))
 
 
@@ -254,6 +264,7 @@ _LEAST_PART = 1e-3
 _NO_GPU = "fastprof reads no file as large as the saved run with the GPU's data."
 
 _NOT_BRACKETS = bytes(i for i in range(256) if i not in b"[]{}")
+_NOT_MARKS = bytes(i for i in range(256) if i not in b'[]{},"')
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ Nothing here recurses: a tree may be as deep as its number of nodes.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import compress, islice
 from typing import TypeVar
 
 from fastprof.snapshot import Key, NodeTable
@@ -113,7 +113,7 @@ def node_groups(nodes: NodeTable, group_of_key: Sequence[int]) -> list[int]:
 
 
 def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
-    """Return the table of one tree.
+    """Return the table of one tree.  A function with one caller and its edge may be the same row.
 
     Args:
         groups: per node, its row's number, or :data:`TRANSPARENT`.
@@ -123,7 +123,7 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
     # for each pair (caller, callee), of which there are few: rows are sums of pairs.
     width = max(groups) + 1
     numbers: dict[int, int] = {}  # (caller + 1) * width + callee -> the pair's number, from 1
-    sums = _PairSums.sized(len(nodes))
+    sums = _PairSums([0], [0], [0], [0])
     calls_of, resumes_of, self_of, raw_of = sums.calls, sums.resumes, sums.self_ns, sums.raw_ns
     base = [0]  # per node: the first part of the above for its callees
     number_of = [0]  # per node: the pair that gets its time
@@ -136,23 +136,29 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
             number = number_of[above]
             base.append(base[above])
             entered.append(0)
+            self_of[number] += own
+            raw_of[number] += raw
         else:
             pair = base[above] + group
             number = numbers.get(pair, 0)
-            if not number:
-                number = numbers[pair] = len(numbers) + 1
+            if number:
+                calls_of[number] += calls
+                resumes_of[number] += resumes
+                self_of[number] += own
+                raw_of[number] += raw
+            else:
+                number = numbers[pair] = len(calls_of)
+                calls_of.append(calls)
+                resumes_of.append(resumes)
+                self_of.append(own)
+                raw_of.append(raw)
             base.append((group + 1) * width)
             entered.append(number)
-            calls_of[number] += calls
-            resumes_of[number] += resumes
         number_of.append(number)
-        self_of[number] += own
-        raw_of[number] += raw
-    table = Flat()
-    pairs = _Pairs(table, numbers, width)
-    _add_outermost(nodes, entered, subtree_sums(nodes.parent, corrected_ns), pairs, sums)
-    pairs.add(sums)
-    return table
+    del base, number_of
+    callee = [0, *[pair % width for pair in numbers]]
+    _add_outermost(nodes, entered, corrected_ns, callee, sums)
+    return _table(numbers, width, callee, sums)
 
 
 def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
@@ -184,70 +190,55 @@ def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[
 class _PairSums:
     """Totals as columns, by the number of a pair; number 0 is time outside of functions.
 
-    ``cum_ns`` counts the outermost activations of a row.
+    ``outer`` to ``raw_cum_ns`` are of activations that are outermost of their row, ``more`` to
+    ``more_raw_cum_ns`` of others that are outermost of their edge: ``nested``, if there are any.
     """
 
     calls: list[int]
     resumes: list[int]
     self_ns: list[int]
     raw_ns: list[int]
-    cum_ns: list[int]
-    raw_cum_ns: list[int]
+    outer: list[int] = field(default_factory=list)
+    outer_resumes: list[int] = field(default_factory=list)
+    cum_ns: list[int] = field(default_factory=list)
+    raw_cum_ns: list[int] = field(default_factory=list)
+    more: list[int] = field(default_factory=list)
+    more_resumes: list[int] = field(default_factory=list)
+    more_cum_ns: list[int] = field(default_factory=list)
+    more_raw_cum_ns: list[int] = field(default_factory=list)
+    nested: list[bool] = field(default_factory=list)
 
-    @staticmethod
-    def sized(most: int) -> "_PairSums":
-        """Return zeros for up to ``most`` numbers."""
-        return _PairSums(*([0] * most for _ in range(6)))
 
-
-class _Pairs:
-    """The row and the edge of ``table`` to which each pair counts."""
-
-    __slots__ = ("callee", "edge", "row")
-
-    def __init__(self, table: Flat, numbers: Iterable[int], width: int) -> None:
-        nobody = Row()
-        self.callee = [0]
-        self.row = [nobody]
-        self.edge = [nobody]
-        for pair in numbers:
-            caller, callee = pair // width - 1, pair % width
-            self.callee.append(callee)
-            row = table.rows.get(callee)
-            if row is None:
-                row = table.rows[callee] = Row()
-            self.row.append(row)
-            # A call from outside of all functions has no caller.
-            edge = nobody if caller < 0 else Row()
-            if caller >= 0:
-                table.edges[caller, callee] = edge
-            self.edge.append(edge)
-
-    def add(self, sums: _PairSums) -> None:
-        """Add each pair's totals to its row and its edge."""
-        columns = zip(
-            self.row, self.edge, sums.calls, sums.resumes, sums.self_ns, sums.raw_ns,
-            sums.cum_ns, sums.raw_cum_ns, strict=False,
-        )  # fmt: skip
-        for row, edge, calls, resumes, own, raw, cum, raw_cum in islice(columns, 1, None):
-            for into in (row, edge):
-                into.calls += calls
-                into.resumes += resumes
-                into.primitive_calls += calls
-                into.primitive_resumes += resumes
-                into.self_ns += own
-                into.raw_self_ns += raw
-                into.cum_ns += cum
-                into.raw_cum_ns += raw_cum
+def _table(numbers: Iterable[int], width: int, callee: Sequence[int], s: _PairSums) -> Flat:
+    """Return the rows and the edges of all pairs."""
+    columns = s.calls, s.resumes, s.outer, s.outer_resumes, s.self_ns, s.cum_ns, s.raw_ns
+    made = list(map(Row, *columns, s.raw_cum_ns))
+    of_edges = list(made)
+    for i in compress(range(len(made)), s.nested):
+        edge = of_edges[i] = replace(made[i])
+        edge.primitive_calls += s.more[i]
+        edge.primitive_resumes += s.more_resumes[i]
+        edge.cum_ns += s.more_cum_ns[i]
+        edge.raw_cum_ns += s.more_raw_cum_ns[i]
+    pairs = zip(numbers, islice(callee, 1, None), islice(of_edges, 1, None), strict=True)
+    # A call from outside of all functions has no caller.
+    edges = {(pair // width - 1, to): edge for pair, to, edge in pairs if pair >= width}
+    rows: dict[int, Row] = {}
+    summed: set[int] = set()
+    for function, row in islice(zip(callee, made, strict=True), 1, None):
+        known = rows.setdefault(function, row)
+        if known is not row:
+            if function not in summed:
+                summed.add(function)
+                known = rows[function] = replace(known)
+            _add(known, row)
+    return Flat(rows, edges)
 
 
 def _add_outermost(
-    nodes: NodeTable,
-    entered: Sequence[int],
-    inclusive_ns: Sequence[int],
-    pairs: _Pairs,
+    nodes: NodeTable, entered: Sequence[int], corrected_ns: Sequence[int], callee: Sequence[int],
     sums: _PairSums,
-) -> None:
+) -> None:  # fmt: skip
     """Walk the tree, callers first, and count the values of outermost activations.
 
     In that order a subtree is a contiguous run, so an activation is inside another one of its row
@@ -255,7 +246,13 @@ def _add_outermost(
     too.
     """
     order, ends, raw_inclusive_ns = _shape(nodes)
-    callee, cum_of, raw_cum_of = pairs.callee, sums.cum_ns, sums.raw_cum_ns
+    inclusive_ns = raw_inclusive_ns
+    if corrected_ns is not nodes.self_ns:
+        inclusive_ns = subtree_sums(nodes.parent, corrected_ns)
+    outer, outer_resumes, cum_ns, raw_cum_ns, more, more_resumes, more_cum_ns, more_raw_cum_ns = (
+        [0] * len(callee) for _ in range(8)
+    )
+    nested = [False] * len(callee)
     row_ends = [0] * (max(callee) + 1)
     edge_ends = [0] * len(callee)
     for place, (i, end) in enumerate(zip(order, ends, strict=True)):
@@ -265,19 +262,24 @@ def _add_outermost(
         function = callee[number]
         if place >= row_ends[function]:
             row_ends[function] = edge_ends[number] = end
-            cum_of[number] += inclusive_ns[i]
-            raw_cum_of[number] += raw_inclusive_ns[i]
-            continue
-        row, edge = pairs.row[number], pairs.edge[number]
-        row.primitive_calls -= nodes.calls[i]
-        row.primitive_resumes -= nodes.resumes[i]
-        if place >= edge_ends[number]:
+            outer[number] += nodes.calls[i]
+            outer_resumes[number] += nodes.resumes[i]
+            cum_ns[number] += inclusive_ns[i]
+            raw_cum_ns[number] += raw_inclusive_ns[i]
+        elif place >= edge_ends[number]:
             edge_ends[number] = end
-            edge.cum_ns += inclusive_ns[i]
-            edge.raw_cum_ns += raw_inclusive_ns[i]
-        else:
-            edge.primitive_calls -= nodes.calls[i]
-            edge.primitive_resumes -= nodes.resumes[i]
+            nested[number] = True
+            more[number] += nodes.calls[i]
+            more_resumes[number] += nodes.resumes[i]
+            more_cum_ns[number] += inclusive_ns[i]
+            more_raw_cum_ns[number] += raw_inclusive_ns[i]
+    sums.outer, sums.outer_resumes, sums.cum_ns, sums.raw_cum_ns = (
+        outer, outer_resumes, cum_ns, raw_cum_ns,
+    )  # fmt: skip
+    sums.more, sums.more_resumes, sums.more_cum_ns, sums.more_raw_cum_ns = (
+        more, more_resumes, more_cum_ns, more_raw_cum_ns,
+    )  # fmt: skip
+    sums.nested = nested
 
 
 def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
@@ -289,8 +291,12 @@ def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
     return found
 
 
-def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+def callers_first(nodes: NodeTable) -> tuple[list[int], list[int]]:
     """Return the nodes in an order with each subtree after its node, and where subtrees end."""
+    return _shape(nodes)[:2]
+
+
+def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
     n = len(parent)
     sizes = subtree_sums(parent, [1] * n)
     order = [0] * n

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastprof.report.correct import correct
+from fastprof.report.flat import callers_first
 from fastprof.report.model import Report
 from fastprof.report.origin import (
     begins_import,
@@ -124,19 +125,21 @@ def _entries(
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = [_kind(key) for key in keys]
     entries = [_Entry(0, -1, -1)]
-    numbers: dict[tuple[int, int], int] = {}
+    chain = _Chain(entries)
     user = [0] * len(nodes)  # per node: the entry that gets its time
     # Per node: the library function's node that represents it, and whether this is final.
     called = [0] * len(nodes)
     settled = [False] * len(nodes)
     folded: set[int] = set()
-    for i in range(len(nodes)):
+    order, ends = callers_first(nodes)
+    for place, i in enumerate(order):
         above, key = nodes.parent[i], nodes.key[i]
         if i:
             user[i], called[i], settled[i] = user[above], called[above], settled[above]
         kind = kinds[key]
         if kind == "user":
-            user[i], called[i], settled[i] = _enter(entries, numbers, user[i], key), 0, False
+            user[i] = chain.enter(user[i], key, place, ends[place])
+            called[i], settled[i] = 0, False
         elif kind == "library":
             if self_ns[i] or nodes.calls[i]:
                 folded.add(key)
@@ -265,19 +268,44 @@ def _kind(key: Key) -> str:
     return "inner" if (key.qualname or key.name) in _PLUMBING else "library"
 
 
-def _enter(entries: list[_Entry], numbers: dict[tuple[int, int], int], above: int, key: int) -> int:
-    found = numbers.get((above, key))
-    if found is not None:
+class _Chain:
+    """Finds the entry of an activation, below the entries of its callers.
+
+    Activations come callers first, each with the place at which what it called ends.  A recursive
+    one shortens the chain of entries until then: a search along the chain for each activation would
+    take the square of a deep tree's size.
+    """
+
+    def __init__(self, entries: list[_Entry]) -> None:
+        self._entries = entries
+        self._numbers: dict[tuple[int, int], int] = {}
+        #: The entries of the chain by depth, and the last one of each key; some are stale.
+        self._at: list[int] = []
+        self._last: dict[int, int] = {}
+        #: What to restore at a place: (place, depth, its entry, key, its entry).
+        self._undo: list[tuple[int, int, int, int, int]] = []
+
+    def enter(self, above: int, key: int, place: int, end: int) -> int:
+        """Return the entry of an activation below the entry ``above`` (0: there is none)."""
+        entries, at, last, undo = self._entries, self._at, self._last, self._undo
+        while undo and undo[-1][0] <= place:
+            _, depth, entry, of, entry_of = undo.pop()
+            at[depth] = entry
+            last[of] = entry_of
+        found = last.get(key, 0)
+        depth = entries[above].depth + 1
+        if found and entries[found].depth < depth and at[entries[found].depth] == found:
+            return found
+        found = self._numbers.setdefault((above, key), len(entries))
+        if found == len(entries):
+            entries.append(_Entry(above, key, depth))
+        if end == place + 1:  # it called nothing
+            return found
+        if depth == len(at):
+            at.append(0)
+        undo.append((end, depth, at[depth], key, last.get(key, 0)))
+        at[depth] = last[key] = found
         return found
-    # The path may have any length: look once for each pair.
-    outer = above
-    while outer and entries[outer].key != key:
-        outer = entries[outer].parent
-    if not outer:
-        outer = len(entries)
-        entries.append(_Entry(above, key, entries[above].depth + 1))
-    numbers[above, key] = outer
-    return outer
 
 
 def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[int]:
