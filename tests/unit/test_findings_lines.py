@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from fastprof.errors import SnapshotError
 from fastprof.render.plain import plain
+from fastprof.render.text import write
 from fastprof.report import build_report
 from fastprof.report.rows import StepSection
 from fastprof.report.source_files import digests
@@ -271,3 +273,31 @@ def test_a_saved_run_has_its_samples(file: str) -> None:
     for wrong in ([[99, 5, 1]], [[0, -1, 1]], [[0, 5]], [[0, 5, 1]] * 10_001):
         with pytest.raises(SnapshotError, match="lines"):
             Snapshot.from_dict({**made.to_dict(), "lines": wrong})
+
+
+def test_the_programs_files_are_known_before_those_of_libraries(file: str) -> None:
+    """Its time is in a C function that it calls; imports took longer in each of 300 files."""
+    tree = Builder()
+    sleep = calls(c_function("<built-in method time.sleep>", "time.sleep"), 5000)
+    modules = [py("<module>", 1, f"/usr/lib/python3/site-packages/m{i}.py") for i in range(300)]
+    tree.thread(calls(getitem(file), 0, 64, sleep), *(calls(key, 1) for key in modules))
+    assert file in digests(tree.snapshot())
+
+
+def test_the_full_report_has_a_table_of_lines(file: str) -> None:
+    made = sampled(loaded(getitem(file), own_ms=40), line5=310, line4=160, line8=20, line9=10)
+    text = full_text(made)
+    (title,) = (line for line in text.splitlines() if line.startswith("Lines of your functions"))
+    below = text[text.index(title) :].splitlines()[3:6]
+    assert [line.split() for line in below] == [
+        ["Lines.__getitem__", "500", "62", "5", *SOURCE.splitlines()[4].split()],
+        ["32", "4", *SOURCE.splitlines()[3].split()],
+        [],
+    ]
+    assert "Lines of your functions" not in full_text(replace(made, lines=None))
+
+
+def full_text(made: Snapshot) -> str:
+    stream = io.StringIO()
+    write(build_report(made), stream)
+    return stream.getvalue()

@@ -33,6 +33,7 @@ from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.gpu import HOW_UNKNOWN
+from fastprof.snapshot.lines import LineSamples
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.tables.cells import Table, number
@@ -605,7 +606,7 @@ def test_the_lines_of_a_function_are_those_of_its_file(code):
     sources = Sources(after(code))
     rows = rows_of(py("work", 3, str(code)), py("<lambda>", 11, str(code)), c("sum"))
     assert sources.of(rows) == [(0, 0), (1, 1)]
-    (first, work), (at, double) = sources.blocks
+    (first, work, *_), (at, double, *_) = sources.blocks
     assert (first, at) == (3, 11)
     assert work.splitlines() == [
         "@functools.cache", "def work(n):", "    if n < 2:   # \\u202e </script>",
@@ -678,6 +679,16 @@ def test_source_lines_have_bounds(tmp_path):
     assert len(sources.blocks[0][1].splitlines()) == 10
     small = Sources(after(path), PageLimits(source_characters=100))
     assert small.of(rows_of(py("work", 1, str(path)))) == []
+
+
+def test_lines_have_their_part_of_the_function_s_samples(code):
+    work = py("work", 3, str(code))
+    rows = (LineSamples(0, 8, 300), LineSamples(0, 5, 99), LineSamples(0, 400, 1))
+    made = replace(after(code), keys=(work,), lines=rows)
+    sources = Sources(made)
+    assert sources.of(rows_of(work, py("<lambda>", 11, str(code)))) == [(0, 0), (1, 1)]
+    assert sources.blocks[0][2:] == (400, [(5, 25), (8, 75)])  # line 400 is not in it
+    assert sources.blocks[1][2:] == (0, [])
 
 
 def test_the_page_has_the_source_of_what_was_just_recorded(code):

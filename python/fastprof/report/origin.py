@@ -52,7 +52,8 @@ def _is_library_file(file: str) -> bool:
 
 
 @lru_cache(_FILES)
-def _is_users_file(file: str) -> bool:
+def is_users_file(file: str) -> bool:
+    """Return whether a source file is the program's."""
     return not _is_library_file(file) and (not file.startswith("<") or file.startswith(_TYPED))
 
 
@@ -63,7 +64,7 @@ def is_library(key: Key) -> bool:
 
 def is_users(key: Key) -> bool:
     """Return whether a function is in the program's own files."""
-    return key.kind == "python" and _is_users_file(key.file) and key.name != _FOLDED
+    return key.kind == "python" and is_users_file(key.file) and key.name != _FOLDED
 
 
 def begins_import(file: str, name: str) -> bool:
@@ -75,7 +76,7 @@ def import_class(file: str, name: str) -> int:
     """Return the class of code for ``Recorder.export(fold_imports=)``."""
     if begins_import(file, name):
         return 3
-    if _is_users_file(file):
+    if is_users_file(file):
         return 0
     return 2 if name == "<module>" else 1
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from io import BytesIO
 
 from fastprof.names import readable
+from fastprof.report.origin import is_users_file
 from fastprof.snapshot import Snapshot
 
 _SUFFIXES = (".py", ".pyw")
@@ -28,6 +29,7 @@ _MAY_DIFFER_NS = 1_000_000_000
 def digests(snapshot: Snapshot) -> dict[str, str]:
     """Return the SHA-256 of the files of the functions with most own time, by their paths.
 
+    The program's files first: its time is often in C functions and libraries that it calls.
     Without files that were changed during the run: a program under way is often edited.
     """
     until = snapshot.meta.get("recorded_until_ns")
@@ -37,7 +39,7 @@ def digests(snapshot: Snapshot) -> dict[str, str]:
     for tree in (*snapshot.threads, *snapshot.worker_threads):
         for key, own in zip(tree.nodes.key, tree.nodes.self_ns, strict=True):
             ns[files[key]] = ns.get(files[key], 0) + own
-    largest = sorted(filter(is_source, ns), key=lambda f: -ns[f])
+    largest = sorted(filter(is_source, ns), key=lambda file: (not is_users_file(file), -ns[file]))
     return dict(_of_files(largest[:_MOST_FILES], began))
 
 

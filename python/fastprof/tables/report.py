@@ -22,6 +22,7 @@ from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import busy_ms, is_wait, without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
+from fastprof.tables.lines import lines_table
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.operators import operator_tables
 from fastprof.tables.overview import known_figures
@@ -95,6 +96,7 @@ def all_tables(report: Report) -> list[Table]:
         _outliers(report),
         sections_table(report),
         _functions(report),
+        lines_table(report),
         *gpu_tables(report),
         *operator_tables(report),
         *loader_tables(report),

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS, PageLimits
+from fastprof.report.lines import FunctionLines, lines_by_function
 from fastprof.report.origin import is_users
 from fastprof.report.rows import FunctionRow, key_of
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Snapshot
 
 _LINE = 200
+_NO_SAMPLES = FunctionLines(0, ())
 #: Decorators may precede ``def``.
 _HEAD = 20
 
@@ -35,8 +37,9 @@ class Sources:
         self._room = limits.source_characters
         self._files: dict[str, list[str]] = {}
         self._numbers: dict[tuple[str, int, str], int] = {}
-        #: (first line number, lines)
-        self.blocks: list[tuple[int, str]] = []
+        self._sampled = lines_by_function(snapshot)
+        #: (first line number, lines, samples of the function, percent of them by line number)
+        self.blocks: list[tuple[int, str, int, list[tuple[int, int]]]] = []
 
     def of(self, rows: Sequence[FunctionRow]) -> list[tuple[int, int]]:
         """Return (number of a row, number of its block) for rows of a table."""
@@ -62,7 +65,11 @@ class Sources:
         self._numbers[_place(row)] = len(self.blocks) if fits else -1
         if fits:
             self._room -= len(text)
-            self.blocks.append((row.line, text))
+            found = self._sampled.get(key_of(row), _NO_SAMPLES)
+            shares = [(line.number, round(100 * line.share)) for line in found.lines]
+            last = row.line + text.count("\n")
+            inside = [share for share in shares if share[1] and row.line <= share[0] <= last]
+            self.blocks.append((row.line, text, found.samples, sorted(inside)))
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._files:

@@ -81,12 +81,18 @@ class CallsPanel {
   source(i) {
     const block = this.functions.lines.get(i);
     if (!block) return null;
-    const [first, text] = block;
+    const [first, text, samples, shares] = block;
     const lines = text.split("\n");
     const digits = String(first + lines.length).length;
-    const numbered = lines.map((line, n) => `${String(first + n).padStart(digits)}  ${line}`);
+    const share = new Map(shares);
+    const part = (n) => (samples ? (share.has(n) ? `${share.get(n)} %` : "").padStart(5) : "");
+    const numbered = lines.map((line, n) =>
+      `${part(first + n)}${samples ? "  " : ""}${String(first + n).padStart(digits)}  ${line}`);
     const code = el("pre", {}, el("code", {}, numbered.join("\n")));
-    return el("div", { class: "source" }, el("h4", {}, "Source"), scrollable("Source", code));
+    const title = samples
+      ? `Source, with the part of the function's ${formatCount(samples)} samples that found it there`
+      : "Source";
+    return el("div", { class: "source" }, el("h4", {}, title), scrollable("Source", code));
   }
 
   list(title, edges, other, more) {
