@@ -518,3 +518,11 @@ def test_the_main_thread_does_not_run_on_while_another_one_ends_the_process(
     result = fastprof_run("-o", "out", "program.py", cwd=tmp_path).check(returncode=5)
     assert "ran on" not in result.stdout
     assert (tmp_path / "out/train_profile.fprof").exists()
+
+
+def test_ctrl_c_before_the_first_step_is_named(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    result = run_child(COMMAND, "work.py", cwd=tmp_path)
+    said = " ".join(result.stdout.split())
+    assert "The program ended with KeyboardInterrupt before the end of its first step" in said
+    assert result.stderr.rstrip().endswith("KeyboardInterrupt")

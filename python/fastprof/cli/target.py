@@ -117,7 +117,7 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
                 _wait_for_threads()
             endings.in_order = end.code is None or end.code == 0
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             run = current.running()
             if isinstance(run, Run):
                 run.facts["ended_by"] = type(error).__name__
@@ -155,12 +155,12 @@ def _wait_for_threads() -> None:
         threading._shutdown = again  # type: ignore[attr-defined]
 
 
-def _explain_limit(error: Exception, run: Run) -> None:
+def _explain_limit(error: BaseException, run: Run) -> None:
     """Add to an error that follows the limit on steps that loaders were empty by then.
 
     A trainer that stops on a metric of its validation fails if the validation got no batch.
     """
-    if run.max_steps is None or not run.limit_reached:
+    if run.max_steps is None or not run.limit_reached or not isinstance(error, Exception):
         return
     note = (
         f"fastprof: after {plural(run.max_steps, 'step')} (--steps, or max_steps) no loader "
