@@ -544,6 +544,12 @@ def test_the_fused_version_is_of_the_class_that_the_program_uses(name: str) -> N
     assert "foreach" not in fix
 
 
+def test_the_optimizer_s_function_with_most_time_is_none_of_fastprof_s() -> None:
+    ours = calls(Key("python", "", 0, "(fastprof)", "(fastprof)"), 9, 30)
+    said = " ".join(found(optimized("Adam", beside=(ours,)))["optimizer-unfused"].evidence)
+    assert "Its Python function with most self time is _single_tensor_adam (adam.py:347)" in said
+
+
 @pytest.mark.parametrize("place", ["", "optimizer"])
 def test_a_scheduler_of_the_learning_rate_is_no_optimizer(place: str) -> None:
     """torch/optim has both, and `LRScheduler.step` made "no fused version" of an AdamW."""

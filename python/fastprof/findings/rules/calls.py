@@ -28,7 +28,7 @@ from fastprof.findings.serial_loops import filling_line
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import readable
 from fastprof.report.figures import number, plural
-from fastprof.report.origin import is_users, shown_name
+from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
@@ -114,7 +114,7 @@ def _sparse(facts: Facts, ms: float) -> tuple[str, ...]:
 
 def _python_in(facts: Facts, group: str) -> str:
     """Return the program's Python function with most own time in a group."""
-    rows = [row for row in facts.inside(group) if row[0].kind == "python"]
+    rows = [r for r in facts.inside(group) if r[0].kind == "python" and not is_own(r[0])]
     if not rows:
         return ""
     key, ms, _ = rows[0]
