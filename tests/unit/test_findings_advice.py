@@ -737,6 +737,20 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
+def test_what_fastprof_does_between_steps_hides_no_function() -> None:
+    """Operator windows took 3.7 s of a run with 1.4 s in no phase: no function was named."""
+    made = outside(60, calls(py("clip", 14, "/x/train.py"), 45, 1))
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    nodes = made.threads[0].nodes
+    own = list(nodes.self_ns)
+    own[0] += 5 * made.steps.sum_ns
+    thread = replace(made.threads[0], nodes=replace(nodes, self_ns=tuple(own)))
+    for one in (made, replace(made, threads=(thread, *made.threads[1:]))):
+        rule = found(one)["unaccounted"]
+        assert "clip (train.py:14)" in rule.title
+        assert rule.saving_ms == pytest.approx(45)
+
+
 MODULE = torch_py("torch/nn/modules/module.py", "Module._call_impl")
 APPLY = c_function("<built-in method apply>", "Function.apply")
 

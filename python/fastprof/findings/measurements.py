@@ -42,6 +42,7 @@ from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
 from fastprof.snapshot import Key, ThreadTree
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 _MS = 1e6
 #: A script that spends this part of its time in one library function only started it.
@@ -203,9 +204,17 @@ class Facts:
 
     @Lazy
     def _self_ns(self) -> Sequence[float]:
-        """Exclusive times of the training thread's nodes."""
+        """Exclusive times of the training thread's nodes, as far as steps contain them.
+
+        Between two steps fastprof may work outside of all functions: it starts and saves operator
+        windows, which takes seconds on a busy machine.
+        """
         view = self.report.view
-        return correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
+        own = correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
+        if self.report.phase != RUN_PHASES[STEPS] or not view.steps.sum_ns:
+            return own
+        between = max(0.0, sum(own) - view.steps.sum_ns)
+        return (max(0.0, own[0] - between), *own[1:])
 
     @Lazy
     def _beyond_ms(self) -> float:

@@ -29,7 +29,7 @@ _RANKS = (
 
 
 def cpu_contention(facts: Facts) -> Draft | None:
-    """Time in which the training thread was ready to run and had no CPU; all of it can be saved.
+    """Time in which the training thread was ready to run and had no CPU.
 
     It is a finding if the program with all its threads and workers uses the CPUs, or if the thread
     waits for most of its time; else a note: other programs have the CPUs, or the container has used
@@ -58,9 +58,12 @@ def cpu_contention(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
-    # The rest of the step is the work done between the waits.
-    if own or threads or facts.share(ms) > _MOST:
+    if own or threads:
+        # The rest of the step is the work done between the waits.
         return replace(draft, thins=facts.share(ms))
+    if facts.share(ms) > _MOST:
+        # A fix in the program saves the same part of a step, whether other programs run or not.
+        return replace(draft, promises=False)
     return replace(draft, severity="note")
 
 
