@@ -137,6 +137,22 @@ def test_what_is_shown_is_what_took_most_with_all_that_led_to_it() -> None:
     assert made.total_ms == 100
 
 
+def test_without_room_the_rows_of_functions_that_only_call_another_go_first() -> None:
+    item = Node(py("getitem", 30), 9, 60 * MS)
+    main = Node(py("main", 20), 1, 1 * MS, [Node(py("load", 25), 9, 1 * MS, [item]),
+                                            Node(py("forward", 40), 9, 38 * MS)])  # fmt: skip
+    report = build_report(tree(Node(py("<module>"), 1, 0, [Node(py("run", 10), 1, 0, [main])])))
+
+    def shown(limit: int) -> list[tuple[str, int]]:
+        return [(row.name, row.depth) for row in user_tree(report, limit, 0).rows]
+
+    assert shown(3) == [("main", 0), ("getitem", 1), ("forward", 1)]
+    assert shown(4) == [("prog.py", 0), ("main", 1), ("getitem", 2), ("forward", 2)]
+    assert [name for name, _ in shown(9)] == [
+        "prog.py", "run", "main", "load", "getitem", "forward",
+    ]  # fmt: skip
+
+
 def test_hidden_functions_are_counted_by_their_package() -> None:
     calls = [Node(torch("a"), 1, MS), Node(torch("b"), 1, MS), Node(py("get", 1, STANDARD), 1, MS)]
     made = user_tree(
@@ -356,7 +372,7 @@ def test_recursion_is_folded_into_the_nearest_entry_above_whatever_the_tree() ->
                 if not outer:
                     break
                 outer = above[outer]
-        found = user_tree(build_report(made, correct_times=False), len(total))
+        found = user_tree(build_report(made, correct_times=False), len(total), 0)
         least = 0.01 * total[0]
         assert sorted(row.total_ms for row in found.rows) == sorted(
             ns / 1e6 for ns in total[1:] if ns >= least
@@ -386,7 +402,7 @@ def test_i45_the_work_of_the_tree_grows_as_the_tree() -> None:
         before = sys.gettrace()
         sys.settrace(count)
         try:
-            user_tree(report, 10)
+            user_tree(report, 10, 0)
         finally:
             sys.settrace(before)
         return lines

@@ -10,7 +10,7 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.optimizers import Optimizer
 from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import readable
-from fastprof.report.figures import counted, duration, number, plural
+from fastprof.report.figures import chosen_percent, counted, duration, number, plural
 from fastprof.report.lines import lines_by_function
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library, shown_name
@@ -363,14 +363,15 @@ def _part_text(line: SlowLine) -> str:
     if line.alone:
         return f"All of it is {_at(line)}."
     if not line.samples:
-        return f"The calls in {_at(line)}, take {100 * line.share:.0f} % of it."
+        return f"The calls in {_at(line)}, take {chosen_percent(round(line.share, 2))} of it."
     first, *others = (
         f"on line {one.number} ({readable(one.text, 60)})" for one in (line, *line.others)
     )
     shares = (
-        f", {100 * one.share:.0f} % {at}" for one, at in zip(line.others, others, strict=True)
+        f", {chosen_percent(round(one.share, 2))} {at}"
+        for one, at in zip(line.others, others, strict=True)
     )
-    most = f"{100 * line.share:.0f} % are {first}"
+    most = f"{chosen_percent(round(line.share, 2))} are {first}"
     return f"Of {plural(line.samples, 'sample')} of it, {most}{''.join(shares)}."
 
 

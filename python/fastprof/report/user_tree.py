@@ -35,6 +35,8 @@ _PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
 _LARGE = 0.5
 #: A function that spends this share of its time in one callee only leads to it.
 _CHAIN = 0.8
+#: With this share, its row says nothing that the callee's does not.
+_PASSES = 0.95
 #: Rows with a smaller share of the whole are left out.
 _LEAST = 0.01
 
@@ -111,8 +113,9 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
         # The base of other tables' shares.
         whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= _LEAST * whole > 0]
-    kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
-    rows = [_row(snapshot, entries[i], folded, whole) for i in _calling_order(entries, kept)]
+    passes = _passing(entries, shown) if len(shown) > limit else set()
+    kept = sorted(shown, key=lambda i: (i in passes, -entries[i].total_ns, i))[:limit]
+    rows = [_row(snapshot, entries[i], n, folded, whole) for i, n in _calling_order(entries, kept)]
     return UserTree(
         tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
     )
@@ -308,25 +311,38 @@ class _Chain:
         return found
 
 
-def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[int]:
-    """Return the kept entries, each followed by those that it led to, most time first."""
+def _passing(entries: list[_Entry], shown: Sequence[int]) -> set[int]:
+    """Return the entries that only call another one; without room, their rows say least."""
+    return {
+        above
+        for i in shown
+        if (above := entries[i].parent) and entries[i].total_ns >= _PASSES * entries[above].total_ns
+    }
+
+
+def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the kept entries and their depths, each followed by those that it led to."""
     below: dict[int, list[int]] = {}
-    for i in kept:  # the entries above took at least as long, so they are kept too
-        below.setdefault(entries[i].parent, []).append(i)
-    order: list[int] = []
-    pending = list(reversed(below.get(0, [])))
+    of = set(kept)
+    for i in sorted(kept, key=lambda i: (-entries[i].total_ns, i)):
+        above = entries[i].parent
+        while above and above not in of:
+            above = entries[above].parent
+        below.setdefault(above, []).append(i)
+    order: list[tuple[int, int]] = []
+    pending = [(i, 0) for i in reversed(below.get(0, []))]
     while pending:
-        i = pending.pop()
-        order.append(i)
-        pending += reversed(below.get(i, []))
+        i, depth = pending.pop()
+        order.append((i, depth))
+        pending += [(n, depth + 1) for n in reversed(below.get(i, []))]
     return order
 
 
-def _row(snapshot: Snapshot, entry: _Entry, folded: _Folded, whole: float) -> UserRow:
+def _row(snapshot: Snapshot, entry: _Entry, depth: int, folded: _Folded, whole: float) -> UserRow:
     key = snapshot.keys[entry.key]
     below = sorted(folded.parts(entry).items(), key=lambda item: (-item[1], item[0]))
     return UserRow(
-        depth=entry.depth,
+        depth=depth,
         name=shown_name(key),
         file=key.file,
         line=key.line,
