@@ -8,11 +8,12 @@ first lines name the right findings (``Right: rule, rule`` or ``none``; a proble
 ``Rule:``): any other finding is wrong.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix; the
 script then runs without fastprof, unchanged and with the option, in turns, and the benchmark
 compares the time saved per step to the finding's promise (``xN``: a step does the work of N); a
-finding without a promise does not count.  The CPU use of other programs is shown, too: if it is
-high, a run proves nothing.  With ``--beside N`` the scripts run beside N busy loops; the fixes do
-not.  With ``--json`` a file gathers the results of several calls, each as
-soon as it is known and with its commit; ``--resume`` skips scripts that the file has.  Needs torch;
-skips scripts whose libraries are missing.
+finding without a promise does not count.  The CPU time saved is shown, too: it is hardly disturbed
+by other programs, but lacks what a program waits for (storage, locks, workers).  So is the CPU use
+of other programs: if it is high, a time proves nothing.  With ``--beside N`` the scripts run beside
+N busy loops; the fixes do not.  With ``--json`` a file gathers the results of several calls, each
+as soon as it is known and with its commit; ``--resume`` skips scripts that the file has.
+Needs torch; skips scripts whose libraries are missing.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Result:
     fix: str | None = None
     before_ms: float | None = None
     after_ms: float | None = None
+    before_cpu_ms: float | None = None
+    after_cpu_ms: float | None = None
     others: float | None = None
     waiting: float | None = None
     error: str = ""
@@ -189,16 +192,18 @@ def profile(script: Script, folder: Path, result: Result) -> None:
     result.waiting = split.get("cpu_wait")
 
 
-def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | None:
-    """Return the mean time of a step without fastprof; None if it is unknown."""
+def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> tuple[float, float] | None:
+    """Return the mean time and CPU time of a step without fastprof; None: unknown."""
     out = folder / "times.json"
     out.unlink(missing_ok=True)
 
     def work() -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        times: list[float] = []
-        register_optimizer_step_post_hook(lambda *_: times.append(time.perf_counter()))
+        times: list[tuple[float, float]] = []
+        register_optimizer_step_post_hook(
+            lambda *_: times.append((time.perf_counter(), time.process_time()))
+        )
         sys.argv = [str(script.path), *options]
         sys.path.insert(0, str(script.path.parent))
         runpy.run_path(str(script.path), run_name="__main__")
@@ -208,7 +213,10 @@ def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | N
     times = json.loads(out.read_text()) if not error and out.exists() else []
     if len(times) <= WARM + 2:
         return None
-    return float(1e3 * (times[-1] - times[WARM]) / (len(times) - 1 - WARM))
+    wall, cpu = (
+        1e3 * (b - a) / (len(times) - 1 - WARM) for a, b in zip(times[WARM], times[-1], strict=True)
+    )
+    return wall, cpu
 
 
 def others_since(before: tuple[float, ...] = ()) -> tuple[float, ...]:
@@ -236,7 +244,10 @@ def measure(script: Script, fix: Fix, folder: Path, rounds: int, result: Result)
     known = [ms for ms in before if ms], [ms for ms in after if ms]
     if all(known):
         result.fix = fix.rule
-        result.before_ms, result.after_ms = min(known[0]), min(known[1]) / fix.scale
+        (result.before_ms, result.before_cpu_ms), (after_ms, after_cpu_ms) = (
+            map(min, zip(*times, strict=True)) for times in known
+        )
+        result.after_ms, result.after_cpu_ms = after_ms / fix.scale, after_cpu_ms / fix.scale
 
 
 def examine(script: Script, folder: Path, *, fixes: bool, rounds: int, loops: int) -> Result:
@@ -273,6 +284,30 @@ def measured(result: Result) -> float | None:
     return 1 - result.after_ms / result.before_ms
 
 
+def measured_cpu(result: Result) -> float | None:
+    """Return the CPU time that the fix saved, as a part of that of the step."""
+    if not result.before_cpu_ms or result.after_cpu_ms is None:
+        return None
+    return 1 - result.after_cpu_ms / result.before_cpu_ms
+
+
+def by_rule(fixed: list[tuple[Result, float | None, float | None]]) -> Table:
+    """Return what each rule promised and what its fixes saved, in medians over scripts."""
+    rows: list[tuple[Cell, ...]] = []
+    for rule in sorted({r.fix or "" for r, _, _ in fixed}):
+        of_rule = [(r, p or 0.0, m or 0.0) for r, p, m in fixed if r.fix == rule]
+        cpu = [saved for r, *_ in of_rule if (saved := measured_cpu(r)) is not None]
+        rows.append((
+            rule, len(of_rule), round(100 * median(p for _, p, _ in of_rule)),
+            round(100 * median(m for *_, m in of_rule)),
+            round(100 * median(cpu)) if cpu else "?",
+        ))  # fmt: skip
+    return Table(
+        "Savings by rule, % of a step", ("rule", "scripts", "promised", "measured", "of CPU time"),
+        tuple(rows),
+    )  # fmt: skip
+
+
 def tables(results: list[Result]) -> list[Table]:
     """Return tables: findings by rule; fixes by script; wrong findings."""
     rules: dict[str, list[int]] = {}
@@ -294,6 +329,7 @@ def tables(results: list[Result]) -> list[Table]:
             r.fix,
             "nothing" if p is None else round(100 * p),
             round(100 * (m or 0)),
+            "?" if measured_cpu(r) is None else round(100 * (measured_cpu(r) or 0)),
             "-" if p is None else kept(p, m),
             "?" if r.others is None else round(r.others, 2),
         )
@@ -318,8 +354,10 @@ def tables(results: list[Result]) -> list[Table]:
                waited,
                "commits: " + ", ".join(f"{c or 'unknown'} {n}" for c, n in commits.items()))),
         Table("Savings, % of a step",
-              ("script", "rule", "promised", "measured", "half of it", "CPUs of others"),
+              ("script", "rule", "promised", "measured", "of CPU time", "half of it",
+               "CPUs of others"),
               tuple(rows), (f"{half} of {len(fixed)} saved at least half of what was promised",)),
+        by_rule(fixed),
     ]  # fmt: skip
     if wrong:
         out.append(Table("Wrong findings", ("script", "rule", "title"), tuple(wrong)))

@@ -1,7 +1,7 @@
 """A model so small that a step costs mostly the calls of its operations.
 
 Right: small-batch.
-Fix: small-batch --batch 256 x8.
+Fix: small-batch --batch 64 x2.
 """
 
 from __future__ import annotations

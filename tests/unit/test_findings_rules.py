@@ -480,6 +480,9 @@ def test_small_batches_are_found_on_a_cpu_by_the_cost_of_calls():
     assert next(iter(found(made))) == "small-batch"
     assert "Batches hold 2 samples" in rule.evidence[0]
     assert "at least 20 calls per step, 10.0 us each" in rule.evidence[0]
+    # A batch twice as large has half of the cost per sample.
+    assert rule.saving_share == pytest.approx(rule.value / 100 / 2)
+    assert "a batch twice as large" in " ".join(rule.evidence)
     large = run(phases, step_ms=1, inside={"forward": small}, loaders=(loader(0.1, batch_size=64),))
     assert "Operations are many and small" in found(large)["small-batch"].title
     # Calls that compute, and Python code without calls, are no cost of calling.
