@@ -43,7 +43,7 @@ def layer(monkeypatch):
 
     yield make
     for one in made:
-        one.stop()
+        one.end()
 
 
 def gpu_calls(fake: FakeGpu) -> list[str]:
@@ -111,12 +111,12 @@ def test_waiting_asks_at_steps_1_2_4_and_then_every_64(layer) -> None:
     fake = FakeGpu()
     fake.answers = ["waiting"]
     waiting = layer(fake)
-    waiting.start()
+    waiting.begin()
     steps, step = [], 0
     while step < 300:
-        step = waiting.poll_after(step)
+        step = waiting.next_step(step)
         steps.append(step)
-        waiting.poll()
+        waiting.at_step(step)
     assert steps == [1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 320]
     assert fake.names == ["start"] * 12
 
@@ -335,7 +335,7 @@ def test_two_threads_do_not_ask_at_the_same_time(layer) -> None:
     fake = FakeGpu()
     fake.answers = ["waiting", "on"]
     waiting = layer(fake)
-    waiting.start()
+    waiting.begin()
     first = fake.gpu_start
 
     def slow(*args, **kwargs):
@@ -356,11 +356,11 @@ def test_a_run_stopped_while_it_was_starting_is_stopped(layer) -> None:
     first = fake.gpu_start
 
     def stopped_meanwhile(*args, **kwargs):
-        starting.stop()
+        starting.end()
         return first(*args, **kwargs)
 
     fake.gpu_start = stopped_meanwhile
-    starting.start()
+    starting.begin()
     assert fake.names == ["start", "stop"]
     assert starting.state == "off"
 
@@ -386,7 +386,7 @@ def test_f49_a_degraded_layer_is_on_and_says_so(layer) -> None:
     fake = FakeGpu()
     fake.reason = "CUPTI's subscriber slot is held by torch.profiler."
     degraded = layer(fake, wanted=True)
-    degraded.start()
+    degraded.begin()
     assert (degraded.state, degraded.reason) == ("on", fake.reason)
 
 
@@ -429,12 +429,12 @@ def test_recording_does_not_resume_where_torch_ends_cupti_after_each_session(
     else:
         monkeypatch.setenv("TEARDOWN_CUPTI", value)
     one = layer(fake, True)
-    one.start()
+    one.begin()
     one._pause("torch.profiler")
     one._resume()
     assert gpu_calls(fake) == ["start", "pause"] + ["resume"] * (value != "1")
     assert ("TEARDOWN_CUPTI=1" in caplog.text) == (value == "1")
-    one.stop()
+    one.end()
     assert gpu_calls(fake)[-1] == "stop"
 
 

@@ -18,6 +18,7 @@ sampled_here = pytest.mark.skipif(
 LOOP = """
 import json, sys, threading, time
 import fastprof
+from fastprof.session.line_samples import LineWindows
 
 def slow():
     for _ in range(20_000): pass
@@ -28,7 +29,8 @@ prof = fastprof.Profiler()
 def train():
     until = time.monotonic() + float(sys.argv[1])
     with prof:
-        while time.monotonic() < until and sum(prof._run._lines.found.values()) < 100:
+        lines = prof._run.parts.of(LineWindows)
+        while time.monotonic() < until and sum(lines.found.values()) < 100:
             slow()
             if prof.step() % 50 == 0 and sys.argv[2] == "fork":
                 import os
@@ -90,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def steps(windows: LineWindows, clock: list[int], first: int, last: int, step_ns: int) -> None:
     for count in range(first, last + 1):
         clock[0] += step_ns
-        if count >= windows.next_step():
+        if count >= windows.next_step(count):
             windows.at_step(count)
 
 
@@ -110,7 +112,7 @@ def test_windows_are_rare(clock: list[int]) -> None:
     assert len(recorder.begun) == began + 1
     windows.end()
     assert windows.found == {("/x/a.py", 3, "f", 5): 14}
-    assert windows.next_step() == sys.maxsize
+    assert windows.next_step(0) == sys.maxsize
 
 
 def test_a_window_spans_several_long_steps(clock: list[int]) -> None:
@@ -128,7 +130,7 @@ def test_no_window_begins_beside_torch_profiler_or_without_functions(clock: list
     steps(windows, clock, 6, 7, 10_000_000)
     assert recorder.begun
     off = LineWindows(FakeRecorder(), lambda: False, lambda first, last: False)  # type: ignore[arg-type]
-    assert off.next_step() == sys.maxsize
+    assert off.next_step(0) == sys.maxsize
 
 
 def test_where_lines_cannot_be_sampled_nobody_tries_again(clock: list[int]) -> None:

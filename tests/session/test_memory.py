@@ -131,7 +131,7 @@ def test_s1_15_calls_of_the_device_allocator_are_counted_from_the_start(cuda) ->
 
 def test_auto_samples_at_logged_steps_and_the_end_and_resets_nothing(cuda) -> None:
     with profiler(log_every=10) as prof:
-        sampler = prof._run._memory
+        sampler = prof._run.parts.of(MemorySampler)
         for _ in range(25):
             sampler._not_before = 0.0  # this loop is faster than any training
             prof.step()

@@ -15,6 +15,8 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof import profile_section
+from fastprof.session.faults import Faults
+from fastprof.session.function_hook import FunctionHook
 from fastprof.session.operators import windows as operators_windows
 from fastprof.session.operators.profile import OperatorProfile
 
@@ -526,18 +528,22 @@ def test_a_hook_that_was_given_to_another_profiler_is_not_taken_back() -> None:
         steps = 0
         hooked = True
 
+        def enable(self, *, callers: bool) -> None:
+            pass
+
         def rehook(self) -> None:
             self.hooked = True
 
         def pause_functions(self, *, unhook: bool = False) -> None:
             self.hooked = self.hooked and not unhook
 
-        resume_functions = mark = pause_functions
+        resume_functions = mark = disable = pause_functions
 
-    recorder, recording = Recorder(), [True]
-    hook = operators_windows.FunctionHook(recorder, None, lambda: recording[0])
+    recorder = Recorder()
+    hook = FunctionHook(recorder, "auto", None, Faults())
+    hook.begin()
     assert hook.take_away()
-    recording[0] = False  # Profiler.stop_functions()
+    hook.stop("of the test")
     with hook.aside():
         hook.put_back()
     assert not recorder.hooked

@@ -201,9 +201,10 @@ def test_f21_a_kill_in_the_middle_of_saving_leaves_a_complete_file(tmp_path) -> 
     code = (
         BEGIN
         + """
+from fastprof.session.output.files import Outputs
 with fastprof.Profiler(output=sys.argv[1], save_every=1e-9) as prof:
     for i in range(10**9):
-        prof._run._outputs._due = 0.0
+        prof._run.parts.of(Outputs)._due = 0.0
         with profile_section("forward"):
             pass
         prof.step()

@@ -15,6 +15,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof import profile_section
+from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.periodic import timings
 from fastprof.session.profiler import run_of
 
@@ -416,10 +417,10 @@ def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
             saved.append(now[0])
             now[0] += 5.0
 
-    outputs = Outputs((__file__,), 60.0, Faults(), clock=lambda: now[0])
+    outputs = Outputs((__file__,), 60.0, Faults(), SlowReport, Identity(0), clock=lambda: now[0])
     outputs.begin()
     while now[0] < 2000:
-        outputs.save_if_due(SlowReport, Identity(0))
+        outputs.at_step(1)
         now[0] += 1.0
     # 5 s of saving are 1 % of the 500 s to the next one.
     assert saved == [60.0, 565.0, 1070.0, 1575.0]
@@ -491,7 +492,7 @@ def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prof._run._metrics, "emit", interrupted)
+    monkeypatch.setattr(prof._run.parts.of(MetricEmitter), "emit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prof.stop()
     assert (tmp_path / "run.fprof").exists()

@@ -550,7 +550,7 @@ def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0, asks=False):
     monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
     with Profiler(functions=False, gpu=False) as prof:
         if asks:
-            run_of(prof).ask_ranks(wait=lambda: True)
+            run_of(prof).ranks.ask(wait=lambda: True)
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             time.sleep(0.01)
@@ -616,7 +616,7 @@ def test_what_rank_0_has_heard_is_told_although_the_place_then_hangs(tmp_path, m
     folder = alone(monkeypatch, tmp_path)
     prof = started_at(folder)
     prof.stop()
-    job = run_of(prof).job()
+    job = run_of(prof).ranks.job()
     hangs.set()
     assert [row.rank for row in job.rows] == [0]
 
@@ -752,7 +752,7 @@ def alone(monkeypatch, folder, publish_s=0.2):
 def started_at(folder):
     """Start rank 0 and let it train until its first window stands in ``folder``."""
     prof = Profiler(functions=False, gpu=False).start()
-    run_of(prof).ask_ranks(wait=lambda: True)
+    run_of(prof).ranks.ask(wait=lambda: True)
     while not (folder / "window-0").exists():
         time.sleep(0.01)
         prof.step()
@@ -769,7 +769,7 @@ def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, mo
     assert not decode((folder / "window-0").read_bytes()).ended
     window = RankWindow(job_mark(2), 1, 2, "n1", 1, 5, ended=True)
     (folder / "window-1").write_bytes(encode(window))
-    job = run_of(prof).job()
+    job = run_of(prof).ranks.job()
     assert [(row.rank, row.state) for row in job.rows] == [(0, "ended"), (1, "ended")]
     assert job.verdict.startswith("It is not known whether a rank is late: too few steps")
     assert not folder.exists()
@@ -780,7 +780,7 @@ def test_rank_0_waits_for_a_rank_that_does_not_end_a_few_seconds_only(tmp_path, 
     folder = alone(monkeypatch, tmp_path)
     prof = started_at(folder)
     prof.stop()
-    assert [row.rank for row in run_of(prof).job().rows] == [0]
+    assert [row.rank for row in run_of(prof).ranks.job().rows] == [0]
     assert decode((folder / "window-0").read_bytes()).ended
 
 
@@ -804,7 +804,7 @@ def test_a_process_that_a_rank_started_leaves_its_place_alone(tmp_path, monkeypa
         other.wait()
     there = decode((folder / "window-0").read_bytes())
     assert (there.process, there.beat, there.ended) == (process, 20, False)
-    assert not run_of(prof).owns_rank
+    assert not run_of(prof).ranks.owns
 
 
 def step_until_it_writes(prof, folder):
@@ -854,7 +854,7 @@ def test_a_window_that_has_the_number_of_the_launcher_does_not_silence_a_rank(
     (folder / "window-0").write_bytes(encode(window))
     with Profiler(functions=False, gpu=False) as prof:
         step_until_it_writes(prof, folder)
-    assert run_of(prof).owns_rank
+    assert run_of(prof).ranks.owns
     assert decode((folder / "window-0").read_bytes()).process == os.getpid()
 
 

@@ -249,20 +249,20 @@ def test_a_block_that_cannot_be_costs_no_step() -> None:
         asked.append((first, last))
         return len(asked) <= 3
 
-    taken = UnprofiledSteps(recorder, lambda: True, hindered)
-    taken.begin(3)
+    taken = UnprofiledSteps(recorder, lambda: True, hindered, 3, print)
+    taken.begin()
     plans = []
     for count in range(1000):
         if count == recorder.planned:
             break
         plans += [recorder.planned] if recorder.planned not in plans else []
-        if count >= taken.next_step():
+        if count >= taken.next_step(count):
             taken.at_step(count)
     assert [first for first, _ in asked[:3]] == plans[:3]
     assert recorder.ended == 0
     taken.at_step(recorder.planned)
-    taken.at_step(taken.next_step())  # the first step that counts begins
-    assert taken.next_step() == recorder.planned + BLOCK
+    taken.at_step(taken.next_step(0))  # the first step that counts begins
+    assert taken.next_step(0) == recorder.planned + BLOCK
 
 
 def test_blocks_of_short_steps_are_longer_and_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,23 +284,23 @@ def test_a_window_may_not_be_in_any_step_of_a_longer_block() -> None:
         asked.append((first, last))
         return False
 
-    taken = UnprofiledSteps(recorder, lambda: True, hindered)
-    taken.begin(3)
+    taken = UnprofiledSteps(recorder, lambda: True, hindered, 3, print)
+    taken.begin()
     first = recorder.planned
     taken.at_step(first - 1)
     taken.at_step(first)
     assert asked == [(first, first + 12)] * 2
-    assert taken.next_step() == first + 12 - 4  # where the steps that count begin
+    assert taken.next_step(0) == first + 12 - 4  # where the steps that count begin
     taken.at_step(first + 12 - 4)
-    assert taken.next_step() == first + 12
+    assert taken.next_step(0) == first + 12
     taken.at_step(first + 12)
     assert 2 * 10 <= recorder.planned - (first + 12) < 2 * 18
 
 
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
     recorder = Recorder()
-    taken = UnprofiledSteps(recorder, lambda: True, lambda first, last: False)
-    taken.begin(3)
+    taken = UnprofiledSteps(recorder, lambda: True, lambda first, last: False, 3, print)
+    taken.begin()
     first = recorder.planned
     taken.at_step(first)
     taken.cost_ns += 10**12  # a thousand seconds

@@ -39,7 +39,7 @@ def stages_of(*steps: tuple[object, int, int]) -> list[tuple[int, int, int, str]
     recorder = Recorder()
     stages = Stages(recorder, "loader{}".format)  # type: ignore[arg-type]
     for optimizer, tag, ns in steps:
-        stages.at_step(optimizer, type(optimizer).__name__, tag)
+        stages.step_ends(optimizer, type(optimizer).__name__, tag)
         recorder.walls.append(ns)
     return [(s.first, s.steps, s.sum_ns, s.loader) for s in stages.stages()]
 
@@ -96,7 +96,7 @@ def test_a_loop_with_a_new_optimizer_in_each_pass_is_not_read_in_each_pass() -> 
     stages = Stages(recorder, "loader{}".format)  # type: ignore[arg-type]
     for _ in range(20):
         for optimizer, tag in ((Optimizer(), 1), (outer, 0)):
-            stages.at_step(optimizer, "SGD", tag)
+            stages.step_ends(optimizer, "SGD", tag)
             recorder.walls.append(1)
     assert len(read) <= 2
 

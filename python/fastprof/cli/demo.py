@@ -217,7 +217,7 @@ def _record(task: Task, options: argparse.Namespace) -> tuple[fastprof.Report, s
     losses: list[float] = []
     code = 0
     profiler = fastprof.Profiler()
-    run_of(profiler).is_called = False  # by the demo itself
+    run_of(profiler).functions.is_called = False  # by the demo itself
     try:
         with profiler:
             limit = Limit(options.steps, options.seconds)

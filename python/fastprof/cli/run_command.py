@@ -268,9 +268,9 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     run = run_of(profiler)
     run.gives_way = True
     # The program's caller is the command, which is not part of it.
-    run.is_called = False
+    run.functions.is_called = False
     # Nearly all contexts of a run come from imports.  With --functions each call counts.
-    run.folds_imports = not begun.options.functions
+    run.functions.folds_imports = not begun.options.functions
 
     gave_way = False
 
@@ -279,22 +279,22 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
         endings.hold()
         gave_way = gave_way or not (profiler.running or stopped)
         if not stopped:
-            run.ask_ranks(wait=endings.may_wait)
+            run.ranks.ask(wait=endings.may_wait)
         profiler.stop()
         stopped.append(True)
 
     def save() -> Callable[[], None] | None:
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
-        told = endings.may_wait if run.owns_rank else None
-        return _finish(profiler.report(), paths, begun, run.identity, run.job, told)
+        told = endings.may_wait if run.ranks.owns else None
+        return _finish(profiler.report(), paths, begun, run.identity, run.ranks.job, told)
 
     stopped: list[bool] = []
 
     def start() -> None:
         profiler.start()
         profiler.enter_phase("setup")
-        if run.folds_imports and run.recorder.backend == "setprofile":
+        if run.functions.folds_imports and run.recorder.backend == "setprofile":
             light = LightImports(run.recorder)
             run.parts.append(light)
             light.install()

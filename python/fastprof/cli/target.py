@@ -38,6 +38,7 @@ from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.run import Run
+from fastprof.session.thread_notes import ThreadNotes
 
 
 class TargetError(FastprofError):
@@ -140,7 +141,7 @@ def _wait_for_threads() -> None:
         return
     run = current.running()
     if isinstance(run, Run):
-        run.note_threads()
+        run.parts.of(ThreadNotes).note()
     try:
         shutdown()
     except BaseException as error:  # Ctrl-C, a signal handler, a function of the program
@@ -160,10 +161,11 @@ def _explain_limit(error: BaseException, run: Run) -> None:
 
     A trainer that stops on a metric of its validation fails if the validation got no batch.
     """
-    if run.max_steps is None or not run.limit_reached or not isinstance(error, Exception):
+    limit = run.limit
+    if limit.steps is None or not limit.has_ended_loaders or not isinstance(error, Exception):
         return
     note = (
-        f"fastprof: after {plural(run.max_steps, 'step')} (--steps, or max_steps) no loader "
+        f"fastprof: after {plural(limit.steps, 'step')} (--steps, or max_steps) no loader "
         "delivered batches, not even to a validation. If that is why it failed, use more steps."
     )
     with contextlib.suppress(Exception):  # an error that takes no note

@@ -41,7 +41,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     names = shell.user_ns
     profiler = Profiler()
     run = run_of(profiler)
-    run.is_called = False  # by IPython
+    run.functions.is_called = False  # by IPython
     # Before the cell's end, some versions' execution_count is that of the next cell.
     run.facts["command"] = f"In [{len(shell.history_manager.input_hist_parsed) - 1}]"
     try:

@@ -212,9 +212,9 @@ class _ProfilerMethods(HasRun):
             finally:
                 session.quietly("An evaluation could not be ended", session.leave_container)
                 run = session.run
-                session.quietly("Metrics could not be emitted", run.validation_ends)
+                session.quietly("Metrics could not be emitted", run.validation.ends)
                 # Loaders that were not read to the end.
-                session.quietly("A phase could not be left", run.training_goes_on)
+                session.quietly("A phase could not be left", run.validation.training_goes_on)
                 session.quietly("A loader could not be left", run.leave_validation)
 
         return run
@@ -222,7 +222,7 @@ class _ProfilerMethods(HasRun):
     def _begin_evaluation(self, session: Session) -> None:
         self._end_step()
         session.leave_steps()
-        session.run.validation_begins()
+        session.run.validation.begins()
         session.enter_container("eval")
 
     def _start_up(

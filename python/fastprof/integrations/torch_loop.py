@@ -24,6 +24,7 @@ from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
 from fastprof.report import Report
 from fastprof.session import current
+from fastprof.session.part import Part
 from fastprof.session.patching.compiling import compiling_test
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
@@ -31,11 +32,14 @@ from fastprof.session.run import Run
 __all__ = ["TorchLoop", "attach"]
 
 
-class TorchLoop:
+class TorchLoop(Part):
     """The automatic sections of one run; made by :func:`attach`.
 
     A context manager that detaches.
     """
+
+    kind = "integration"
+    in_loop = True
 
     def __init__(
         self, profiler: Profiler, *, owner: bool, modules: Sequence[str], steps: bool
@@ -77,7 +81,7 @@ class TorchLoop:
 
     # -- called by the run
 
-    def end(self) -> None:
+    def end(self, count: int = 0) -> None:
         """Close the open sections and remove the hooks, at the end of the run."""
         self._import.forget()
         if self._phases is not None:

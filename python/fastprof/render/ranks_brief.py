@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TextIO
 
 from fastprof.names import readable
 from fastprof.report.figures import plural
@@ -10,7 +11,7 @@ from fastprof.report.ranks.live.now import JobNow, RankNow
 from fastprof.report.ranks.model import RankReport, RankRow
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.cells import Table, number, short
-from fastprof.tables.layout import table_lines, without_unknown, wrapped
+from fastprof.tables.layout import table_lines, width_of, without_unknown, wrapped
 
 #: Most late ranks with a row; in a job of at most _FEW ranks the others have one each.
 _LATE = 6
@@ -62,6 +63,13 @@ def _verdict(report: RankReport) -> str:
     head, found, rest = report.verdict.partition(_NOT_KNOWN)
     where, _, rest = rest.partition(".")
     return f"{head}{found}{where}: {reason}.{rest}"
+
+
+def show_ranks(job: JobNow | None, stream: TextIO) -> None:
+    """Write the last state of all ranks to ``stream``, if there are several."""
+    if job is not None and job.known > 1:
+        lines = brief_lines_live(job, width_of(stream))
+        stream.writelines(f"{line}\n" for line in ("", *lines))
 
 
 def brief_lines_live(job: JobNow, width: int) -> list[str]:

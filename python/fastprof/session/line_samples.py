@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from fastprof.capture.lines import Lines, LineSampler
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
 from fastprof.report.origin import is_users
-from fastprof.snapshot import Key
+from fastprof.session.part import Part
+from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.lines import MAX_LINES, LineSamples
 
 _INTERVAL_NS = 1_000_000
@@ -19,20 +21,29 @@ _LATE = 5
 _REST = 20
 
 
-class LineWindows:
+class LineWindows(Part):
     """The windows of a run; only the training thread calls it.
 
     Args:
         wanted: whether functions are recorded.
         hindered: whether the steps from the first argument to the second are not like others.
+        of_workers: returns the samples of loaders' workers.
     """
 
+    kind = "line"
+    between_steps = True
+
     def __init__(
-        self, recorder: Recorder, wanted: Callable[[], bool], hindered: Callable[[int, int], bool]
+        self,
+        recorder: Recorder,
+        wanted: Callable[[], bool],
+        hindered: Callable[[int, int], bool],
+        of_workers: Callable[[], Iterable[Lines]] = tuple,
     ) -> None:
         self._sampler = LineSampler(recorder)
         self._wanted = wanted
         self._hindered = hindered
+        self._of_workers = of_workers
         self._began_ns: int | None = None  # of the open window
         self._not_before_ns = 0
         self._last: tuple[int, int] | None = None  # count of steps and time at the last look
@@ -43,8 +54,11 @@ class LineWindows:
         """The samples of the windows that have ended."""
         return self._sampler.found
 
-    def next_step(self) -> int:
-        """Return the step count at which :meth:`at_step` is due next."""
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        found = (self.found, *self._of_workers())
+        return replace(snapshot, lines=line_rows(snapshot.keys, found))
+
+    def next_step(self, count: int) -> int:
         return self._due if self._wanted() else sys.maxsize
 
     def at_step(self, count: int) -> None:
@@ -70,7 +84,7 @@ class LineWindows:
         self._began_ns = time.perf_counter_ns()
         return self._sampler.begin(interval_ns, _LATE * _SAMPLES * interval_ns, _SAMPLES)
 
-    def end(self) -> None:
+    def end(self, count: int = 0) -> None:
         """End the open window, at the end of the run."""
         self._due = sys.maxsize
         if self._began_ns is not None:

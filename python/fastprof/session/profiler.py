@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.capture import Section
 from fastprof.capture.options import RecorderOptions, recorder_options
+from fastprof.capture.sections import profile_section
 from fastprof.own_builtins import OURS, THEIRS, put_back, take_away
 from fastprof.report import Report
-from fastprof.session.gpu.memory import MemoryMode
+from fastprof.session.gpu.memory import MemoryMode, MemorySampler
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.options import Options
+from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.files import Pathish
 from fastprof.session.output.metrics import Metric
 from fastprof.session.output.trace import TraceOptions, trace_options
@@ -220,7 +222,7 @@ class Profiler:
 
         With ``memory="section"`` fastprof also samples GPU memory around it.
         """
-        return self._run.section(name, sync)
+        return self._run.parts.of(MemorySampler).around(profile_section(name, sync=sync))
 
     def enter_phase(self, phase: str) -> None:
         """Begin another phase of the run in this thread.
@@ -258,7 +260,7 @@ class Profiler:
     @property
     def last_metrics(self) -> Mapping[str, Metric]:
         """The latest value, sum and count of every metric key emitted so far."""
-        return self._run.last_metrics
+        return dict(self._run.parts.of(MetricEmitter).last)
 
     def snapshot(self) -> Snapshot:
         """Return the recording so far, raw."""

@@ -4,6 +4,7 @@ import threading
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
+from fastprof.session.part import Part
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 #: One of these follows another; the others interrupt the current phase.
@@ -15,8 +16,10 @@ _WORKERS = "workers"
 _STEPS = RUN_PHASES.index("steps")
 
 
-class RunPhase:
+class RunPhase(Part):
     """The phase of one recorder's run; only the training thread changes it."""
+
+    kind = "phase"
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -44,11 +47,11 @@ class RunPhase:
         self._number, self._since_ns = number, time.perf_counter_ns()
         return self._recorder.set_phase(number, back)
 
-    def begin(self, phase: str) -> None:
-        """Begin the run in this thread."""
+    def begin(self) -> None:
+        """Begin the run in this thread, with its steps."""
         self._thread = threading.get_ident()
         self._asides.clear()
-        self.enter(phase)
+        self.enter("steps")
 
     def is_here(self) -> bool:
         """Return whether this is the thread whose phases count."""

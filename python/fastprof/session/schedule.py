@@ -57,6 +57,11 @@ class Schedule:
         """Return whether functions are recorded in step number ``step`` (from 0)."""
         return self.action(step) in (RECORD, RECORD_AND_SAVE)
 
+    def next_step(self, count: int) -> int:
+        """Return the next step whose use may differ; ``sys.maxsize``: none."""
+        cycles = self.repeat * (self.wait + self.warmup + self.active)
+        return count + 1 if not cycles or count <= self.skip_first + cycles else sys.maxsize
+
 
 def first_of_cycle(schedule: Schedule, count: int) -> int:
     """Return the first step from ``count`` on that is not idle; ``sys.maxsize``: there is none."""

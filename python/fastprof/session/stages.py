@@ -9,10 +9,12 @@ time (the clients of federated training), or if there are too many (folds, clien
 import weakref
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastprof.capture.options import Recorder
+from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.stages import MAX_STAGES, Stage
 
 
@@ -28,12 +30,14 @@ class _Open:
     result: Stage | None = None
 
 
-class Stages:
+class Stages(Part):
     """The stages of one run; only the training thread calls it.
 
     Args:
         name: returns a loader's name by its tag.
     """
+
+    kind = "stage"
 
     def __init__(self, recorder: Recorder, name: Callable[[int], str]) -> None:
         self._recorder = recorder
@@ -50,7 +54,7 @@ class Stages:
         """Number of the current stage, from 1; 0: there is only one so far."""
         return len(self._stages) if len(self._stages) > 1 else 0
 
-    def at_step(self, by: object, optimizer: str, tag: int) -> None:
+    def step_ends(self, by: object, optimizer: str, tag: int) -> None:
         """Note the end of a step.
 
         Args:
@@ -111,6 +115,13 @@ class Stages:
             p95_ns=walls[len(walls) * 95 // 100] if walls else 0,
             sections=tuple((name, ns) for name, ns in sums.items() if ns),
         )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the number of the current stage as a metric, if there are several."""
+        return {"profile/train/stage": self.number} if self.number else {}
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, stages=self.stages())
 
     def stages(self) -> tuple[Stage, ...]:
         """Return all stages so far; none if there is only one."""

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from fastprof.capture.options import check_int
 from fastprof.session import current
 from fastprof.session.output.periodic import SORTS
+from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
 
@@ -66,7 +67,7 @@ def start_training_profiling(
         raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
     metrics = options.pop("metrics", options.get("logger") is not None)
     profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
-    run_of(profiler).print_every(log_every, sort, stream)
+    run_of(profiler).parts.of(ReportPrinter).print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
 
 

@@ -2,10 +2,14 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
+from fastprof.guards import own_errors
 from fastprof.session.environment.thread_cpu import cpu_between, thread_cpu
+from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.steps import PlainCpu
 
 #: Steps per block without the hook, if steps are long; the first one is not used.
@@ -36,7 +40,7 @@ _COUNT = 4
 _MAX_COST = 0.005
 
 
-class UnprofiledSteps:
+class UnprofiledSteps(Part):
     """A run's blocks of steps without the hook; only the training thread calls it.
 
     A separate generator draws the numbers of their first steps at random: the program's
@@ -46,14 +50,26 @@ class UnprofiledSteps:
     Args:
         wanted: whether the run may have blocks at all.
         hindered: whether a block cannot be in the steps from the first argument to the second.
+        warm_up: number of first steps of the run, which are not measured.
+        lost: called with the reason if another profiler has taken the hook.
     """
 
+    kind = "hook"
+    between_steps = True
+
     def __init__(
-        self, recorder: Recorder, wanted: Callable[[], bool], hindered: Callable[[int, int], bool]
+        self,
+        recorder: Recorder,
+        wanted: Callable[[], bool],
+        hindered: Callable[[int, int], bool],
+        warm_up: int,
+        lost: Callable[[str], None],
     ) -> None:
         self._recorder = recorder
         self._wanted = wanted
         self._hindered = hindered
+        self._warm_up = warm_up
+        self._lost = lost
         self._drawn = 1
         self._due = sys.maxsize  # number of steps after which a block begins or ends
         self._asked = True  # whether :meth:`at_step` has checked the planned steps
@@ -71,26 +87,44 @@ class UnprofiledSteps:
         self._hooked: tuple[int, int] | None = None
         self._cpu: dict[int, PlainCpu] = {}
 
-    def begin(self, warm_up: int) -> None:
-        """Begin the run; its first ``warm_up`` steps are not measured."""
+    def begin(self) -> None:
+        """Begin the run."""
         if self._wanted():
-            self._plan(warm_up, _BEFORE_FIRST)
+            self._plan(self._warm_up, _BEFORE_FIRST)
 
-    def next_step(self) -> int:
-        """Return the step count at which :meth:`at_step` is due next."""
+    def next_step(self, count: int) -> int:
         return min(self._reads_at, self._due if self._asked else self._due - 1)
 
-    @property
-    def cpu(self) -> tuple[PlainCpu, ...] | None:
-        """The CPU time of the last blocks' steps; None: none is known."""
-        return tuple(self._cpu.values()) or None
-
     def at_step(self, count: int) -> None:
-        """Begin step number ``count``.
+        """Begin step number ``count``."""
+        try:
+            self._at_step(count)
+        except own_errors() as error:  # BusyError
+            self._due, self._asked = sys.maxsize, True
+            self._lost(str(error))
 
-        Raises:
-            BusyError: another profiler has taken the hook.
+    def phase_begins(self) -> bool:
+        """Restore the hook, because recorded work other than a step begins.
+
+        Returns whether it interrupted a block; the current step still counts separately.
         """
+        try:
+            return self._interrupt()
+        except own_errors() as error:  # BusyError; steps are measured from the next one on
+            self._lost(str(error))
+            return True
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        # Removing and restoring the hook is in no measured step, and costs the program time.
+        meta = dict(snapshot.meta)
+        own_ns = meta.get("own_ns")
+        meta["own_ns"] = (own_ns if isinstance(own_ns, int) else 0) + self.cost_ns
+        meta["unprofiled_ns"] = self.cost_ns
+        # The CPU time of the last blocks' steps; None: none is known.
+        steps = replace(snapshot.steps, unprofiled_cpu=tuple(self._cpu.values()) or None)
+        return replace(snapshot, meta=meta, steps=steps)
+
+    def _at_step(self, count: int) -> None:
         if count >= self._reads_at:
             self._reads_at = sys.maxsize
             self._read = thread_cpu()
@@ -121,14 +155,7 @@ class UnprofiledSteps:
         self.cost_ns += time.perf_counter_ns() - began
         self._plan(count)
 
-    def interrupt(self) -> bool:
-        """Restore the hook, because recorded work other than a step begins.
-
-        Returns whether it interrupted a block; the current step still counts separately.
-
-        Raises:
-            BusyError: another profiler has taken the hook.
-        """
+    def _interrupt(self) -> bool:
         if not self.open or not self._valid:
             return False
         self._valid = False

@@ -101,7 +101,7 @@ class Session:
             self.alive = self.profiler.running
             if self.alive:
                 torch_owner.claim(self)
-                self.run.framework = self._trainer
+                self.run.facts["framework"] = self._trainer
                 self.run.watches.keep_out_of_steps()
             self._steps_before = self.profiler.steps
         except own_errors() as error:  # the training continues without it

@@ -242,7 +242,7 @@ class Loaders:
         Raises:
             StopIteration: the run has reached its limit of steps.
         """
-        if self._run.at_limit():
+        if self._run.limit.is_reached():
             self._phases.epoch_ends()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program

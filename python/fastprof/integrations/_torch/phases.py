@@ -18,6 +18,7 @@ from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.run import Run
+from fastprof.session.thread_notes import ThreadNotes
 
 DATA = profile_section("data")
 FORWARD = profile_section("forward")
@@ -90,6 +91,7 @@ class Phases:
         self._backward_opened = False
         # Wall and CPU time when backward began, where they are read; calls without readings.
         self._backward_at: tuple[int, int] | None = None
+        self._backward_ns = self._backward_cpu_ns = 0
         self._seen_backwards = 0
         self._steps_to_look = 0 if self.models.knows_optimizers else _FIRST_STEPS
         self._optimizers: list[int] = []
@@ -293,8 +295,10 @@ class Phases:
         if not self._backwards and self._backward_at is not None:
             began, cpu_began = self._backward_at
             self._backward_at = None
-            self.run.backward_cpu_ns += time.thread_time_ns() - cpu_began
-            self.run.backward_ns += clock() - began
+            self._backward_cpu_ns += time.thread_time_ns() - cpu_began
+            self._backward_ns += clock() - began
+            self.run.facts["backward_cpu_ns"] = self._backward_cpu_ns
+            self.run.facts["backward_ns"] = self._backward_ns
         if not self._backwards and self._backward_opened:
             self._backward_opened = False
             BACKWARD.__exit__(*(exc_info or (None, None, None)))
@@ -316,7 +320,7 @@ class Phases:
         if not self.here():
             if self.on and not self.in_training_thread():
                 self.run.facts["torch_stepped_elsewhere"] = True
-                self.run.note_threads()
+                self.run.parts.of(ThreadNotes).note()
             return
         if self.steps_already(who):  # its last step raised
             self._optimizers.clear()
@@ -369,7 +373,7 @@ class Phases:
                 self.models.optimizer_stepped(stepped)
                 if not self._steps_to_look:
                     self._look_for_untrained()
-            self.run.stages.at_step(stepped, type(stepped).__name__, self.run.train_tag)
+            self.run.stages.step_ends(stepped, type(stepped).__name__, self.run.train_tag)
             if self._leaders.ends_step(stepped):
                 if self.run.facts.get("steps_ended_by") == "batches":
                     self.run.facts["steps_ended_by"] = "optimizers"
@@ -454,7 +458,7 @@ class Phases:
         else:
             return
         FORWARD.leave_now()
-        self.run.stages.at_step(self, "", self.run.train_tag)
+        self.run.stages.step_ends(self, "", self.run.train_tag)
         self._step()
 
     def model_evals(self, module: Any) -> None:
@@ -486,14 +490,14 @@ class Phases:
             if self._was_outside:  # its first batch was mistaken for one of the next epoch
                 self._was_outside = False
                 self._enter_outside()
-            self.run.validation_begins()
+            self.run.validation.begins()
             self._eval_opened = EVAL.enter_phase()
 
     def end_evaluation(self) -> None:
         if self.evaluating:
             self._close_evaluation()
             self._trained_since = 0
-            self.run.validation_ends()
+            self.run.validation.ends()
             self.run.leave_validation()
 
     def _close_evaluation(self) -> None:

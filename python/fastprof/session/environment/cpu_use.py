@@ -8,16 +8,20 @@ import os
 import sys
 from _io import open as open_file  # the program may replace the builtin
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastprof.clock import time
 from fastprof.guards import own_errors
+from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
 
 
-@dataclass(slots=True)
-class CpuUse:
+@dataclass
+class CpuUse(Part):
     """CPU time of the program, and of all programs on its CPUs, between two moments."""
 
+    kind = "cpu"
+    in_loop = True
     _before: tuple[int | None, int | None] | None = None
     _after: tuple[int | None, int | None] | None = None
 
@@ -25,7 +29,7 @@ class CpuUse:
         """Start measuring."""
         self._before = (used_ns(), machine_ns())
 
-    def end(self) -> None:
+    def end(self, count: int = 0) -> None:
         """Stop measuring."""
         self._after = (used_ns(), machine_ns())
 
@@ -46,6 +50,9 @@ class CpuUse:
         if whole is not None and whole_now is not None:
             facts["others_cpu_ns"] = max(0, whole_now - whole - facts["process_cpu_ns"])
         return facts
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, meta={**snapshot.meta, **self.to_meta()})
 
 
 def machine_ns(stat: str = "/proc/stat") -> int | None:

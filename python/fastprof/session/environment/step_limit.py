@@ -6,9 +6,12 @@ data.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 VARIABLE = "FASTPROF_STEPS"
+
+#: ``Recorder.next_batch``.
+NextBatch = Callable[[int, Iterator[Any], Any], Any]
 
 
 def steps_wanted() -> int | None:
@@ -19,14 +22,45 @@ def steps_wanted() -> int | None:
     return None
 
 
-def limited(
-    next_batch: Callable[[int, Iterator[Any], Any], Any], at_limit: Callable[[], bool]
-) -> Callable[[int, Iterator[Any], Any], Any]:
-    """Return a ``next_batch`` that delivers nothing while ``at_limit()``."""
+class _Loop(Protocol):
+    """The part of a run that the limit uses."""
 
-    def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
-        if at_limit():
-            raise StopIteration
-        return next_batch(tag, iterator, section)
+    @property
+    def running(self) -> bool: ...
+    @property
+    def steps(self) -> int: ...
 
-    return next_within_limit
+
+class StepLimit:
+    """The limit of one run.
+
+    Args:
+        steps: None: as in ``FASTPROF_STEPS``, if that is set.
+    """
+
+    def __init__(self, steps: int | None, run: _Loop) -> None:
+        self._run = run
+        #: Number of steps after which loaders deliver nothing; None: no limit.
+        self.steps = steps_wanted() if steps is None else steps
+        #: A loader delivered nothing because of it.
+        self.has_ended_loaders = False
+
+    def is_reached(self) -> bool:
+        """Return whether loaders deliver nothing any more; called before each batch."""
+        run = self._run
+        if self.steps is None or not run.running or run.steps < self.steps:
+            return False
+        self.has_ended_loaders = True
+        return True
+
+    def applied(self, next_batch: NextBatch) -> NextBatch:
+        """Return a ``next_batch`` that delivers nothing once the limit is reached."""
+        if self.steps is None:
+            return next_batch
+
+        def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
+            if self.is_reached():
+                raise StopIteration
+            return next_batch(tag, iterator, section)
+
+        return next_within_limit

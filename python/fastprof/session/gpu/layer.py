@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from fastprof.capture.options import Recorder
@@ -16,6 +17,9 @@ from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.rival_profilers import Conflicts
+from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.gpu import GpuSnapshot
 
 _T = TypeVar("_T")
 
@@ -29,13 +33,15 @@ FLUSH_LIMIT_S = 0.25
 _POLL_EVERY = 64
 
 
-class GpuLayer:
+class GpuLayer(Part):
     """Starts and stops the recorder's GPU collection.
 
     Args:
         wanted: ``"auto"``: start once the program uses CUDA; True: start now, initialising CUDA if
             needed; False: never.
     """
+
+    kind = "gpu"
 
     def __init__(self, recorder: Recorder, wanted: bool | Literal["auto"], faults: Faults) -> None:
         self._recorder = recorder
@@ -44,6 +50,7 @@ class GpuLayer:
         self._conflicts = Conflicts(self._pause, self._resume)
         self._cuda_init = CudaInit(self.poll)
         self._asking = threading.Lock()
+        self._due = sys.maxsize
         #: ``"off"``, ``"waiting"`` for the program to use CUDA, or ``"on"``.
         self.state = OFF
         #: Why it is off or waiting, or what was degraded; empty if there is no remark.
@@ -51,10 +58,11 @@ class GpuLayer:
         #: A tool that holds the GPU's records (nsys, ncu); empty if there is none.
         self.tool = ""
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Begin to collect, or to wait."""
         if self._wanted is False:
             return
+        self._due = 1
         from fastprof.capture import gpu_find
 
         self.state = WAITING
@@ -72,30 +80,37 @@ class GpuLayer:
         elif self.state == ON:
             self._conflicts.install()
 
-    def poll_after(self, step: int) -> int:
-        """Return the step after which to poll next; ``step`` is the number so far."""
-        if self.state == OFF:
-            return sys.maxsize
-        if step < _POLL_EVERY:
-            return max(1, 2 * step)
-        return (step // _POLL_EVERY + 1) * _POLL_EVERY
+    def next_step(self, count: int) -> int:
+        return sys.maxsize if self.state == OFF else self._due
 
-    def flush(self) -> None:
-        """Count finished GPU work, as far as that takes no time."""
-        if self.state == ON and not self._conflicts.holder:
+    def at_step(self, count: int) -> None:
+        if count >= self._due:
+            self.poll()
+            rare = (count // _POLL_EVERY + 1) * _POLL_EVERY
+            self._due = 2 * count if count < _POLL_EVERY else rare
+
+    def arguments(self, *, whole: bool) -> dict[str, Any]:
+        # Count finished GPU work, as far as that takes no time.
+        if whole and self.state == ON and not self._conflicts.holder:
             self._guard(self._recorder.gpu_flush, FLUSH_LIMIT_S)
+        return {}
 
-    def stop(self) -> None:
+    def end(self, count: int = 0) -> None:
         """End collecting; do nothing the second time."""
         was, self.state = self.state, OFF
         self._forget()
         if was == ON:
             self._guard(self._recorder.gpu_stop, STOP_LIMIT_S)
 
-    def stop_in_child(self) -> None:
+    def forget(self) -> None:
         """End it in a forked child, where CUDA and CUPTI cannot be used."""
         self.state = OFF
         self._forget()
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        if snapshot.gpu is not None or not self.reason:
+            return snapshot
+        return replace(snapshot, gpu=GpuSnapshot("off", self.reason))
 
     # -- between start and stop ----------------------------------------------------
 

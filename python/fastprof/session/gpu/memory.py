@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from fastprof.capture import Section
 from fastprof.clock import time
@@ -17,6 +17,7 @@ from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
+from fastprof.session.part import Part
 
 _F = TypeVar("_F")
 
@@ -104,7 +105,7 @@ class _SectionRow:
     grown: int = 0
 
 
-class MemorySampler:
+class MemorySampler(Part):
     """Samples the memory of one device, the current one at the first sample, for one run.
 
     Args:
@@ -112,6 +113,8 @@ class MemorySampler:
         faults: receives failures; after one there are no more samples.
         clock: returns seconds, for the limit on the cost of ``"auto"``.
     """
+
+    kind = "memory"
 
     def __init__(
         self,
@@ -143,10 +146,11 @@ class MemorySampler:
         self._depth = 0
         self._entered = Reading()
 
-    @property
-    def watches_sections(self) -> bool:
-        """Whether sections must call ``enter()`` and ``leave()``."""
-        return self._mode == "section"
+    def around(self, section: Section) -> Section:
+        """Return a section that samples memory around it if this does; else itself."""
+        if self._mode != "section":
+            return section
+        return cast("Section", SampledSection(section, self))
 
     def begin(self) -> None:
         """Start the run: earlier allocations of the program do not count."""
@@ -157,18 +161,17 @@ class MemorySampler:
             if self._resets:
                 self._reset()
 
-    def next_step(self, step: int) -> int:
-        """Return the step after which ``at_step`` is due next."""
-        return (step // self._every + 1) * self._every if self._mode else sys.maxsize
+    def next_step(self, count: int) -> int:
+        return (count // self._every + 1) * self._every if self._mode else sys.maxsize
 
-    def at_step(self, step: int) -> None:
-        """Take a sample after ``step`` steps, if one is due."""
-        if not self._mode or step % self._every:
+    def at_step(self, count: int) -> None:
+        """Take a sample after ``count`` steps, if one is due."""
+        if not self._mode or count % self._every:
             return
         began = self._clock()
         if self._mode == "auto" and began < self._not_before:
             return
-        self.sample(step)
+        self.sample(count)
         ended = self._clock()
         self._not_before = ended + (ended - began) / _SHARE
 
@@ -190,9 +193,9 @@ class MemorySampler:
             [step, reading.allocated, reading.reserved, peak_allocated, peak_reserved]
         )
 
-    def end(self, step: int) -> None:
+    def end(self, count: int) -> None:
         """Take the last sample; later ones do not count."""
-        self.sample(step)
+        self.sample(count)
         self._mode = False
         self._optimizers.end()
 
@@ -238,6 +241,9 @@ class MemorySampler:
         row.grown += reading.allocated - self._entered.allocated
 
     # -- results -------------------------------------------------------------------
+
+    def arguments(self, *, whole: bool) -> dict[str, Any]:
+        return {"memory": self.to_dict()}
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return the samples in the layout of a saved run; None: there are none."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from fastprof.capture import Section
 from fastprof.capture.options import check_float
+from fastprof.capture.sections import profile_section
 from fastprof.guards import own_errors
 from fastprof.session.loaders.worker_stats import Watches, watched
 from fastprof.session.output.metric_names import component_among
@@ -22,6 +23,8 @@ UNKNOWN = "unknown"
 
 #: With more loaders, a new one takes the number of a dead one in any part of the run.
 _MOST_PARTS = 8
+
+_DATA = profile_section("data")
 
 
 @dataclass(slots=True, eq=False)
@@ -237,24 +240,30 @@ class Holder:
         return self._ref is not None and self._ref() is None and self._type is type(target)
 
 
+class ValidationState(Protocol):
+    """The part of :class:`fastprof.session.validation.Validation` that an iterator uses."""
+
+    open: int
+    round: int
+
+    def begins(self) -> None: ...
+    def ends(self) -> None: ...
+    def training_goes_on(self) -> None: ...
+
+
 class LoopState(Protocol):
     """The part of the run that a loader's iterator uses."""
 
     counting: bool
     train_tag: int
-    validating: int
-    validation_round: int
 
+    @property
+    def validation(self) -> ValidationState: ...
     @property
     def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
     @property
-    def data_section(self) -> Section: ...
-    @property
     def watches(self) -> Watches: ...
-    def validation_begins(self) -> None: ...
-    def validation_ends(self) -> None: ...
     def leave_validation(self) -> None: ...
-    def training_goes_on(self) -> None: ...
 
 
 class _Proxy:
@@ -326,7 +335,7 @@ class TimedIterator(_Proxy):
         self._fp_entry = entry
         super().__init__(iterator)
         self._fp_next = run.next_batch
-        self._fp_section = run.data_section
+        self._fp_section = _DATA
         #: The watch of its workers; None for other iterators than those of torch's loaders.
         self._fp_pass = watched(iterator)
 
@@ -335,8 +344,8 @@ class TimedIterator(_Proxy):
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        if self._fp_run.validating:
-            self._fp_run.training_goes_on()
+        if self._fp_run.validation.open:
+            self._fp_run.validation.training_goes_on()
         if self._fp_pass is None:
             batch = self._fp_next(entry.tag, self._fp_of, self._fp_section)
         else:
@@ -373,10 +382,10 @@ class ValidationIterator(TimedIterator):
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        if not self._fp_open or self._fp_round != self._fp_run.validation_round:
+        if not self._fp_open or self._fp_round != self._fp_run.validation.round:
             self._fp_open = True
-            self._fp_round = self._fp_run.validation_round
-            self._fp_run.validation_begins()
+            self._fp_round = self._fp_run.validation.round
+            self._fp_run.validation.begins()
         try:
             batch = self._fp_fetch(entry.tag)
         except StopIteration:
@@ -391,8 +400,8 @@ class ValidationIterator(TimedIterator):
         if self._fp_open:
             self._fp_open = False
             # Training continued: this pass is over, and the open one is another.
-            if self._fp_round == self._fp_run.validation_round:
-                self._fp_run.validation_ends()
+            if self._fp_round == self._fp_run.validation.round:
+                self._fp_run.validation.ends()
 
     def __del__(self) -> None:
         # A loop that ends with ``break`` drops its iterator at once.  If the garbage collector

@@ -7,11 +7,12 @@ another one's records.
 import atexit
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastprof.guards import dropped, is_from_outside, own_errors
 from fastprof.session.faults import Faults
-from fastprof.session.operators.function_hook import FunctionHook
+from fastprof.session.function_hook import FunctionHook
 from fastprof.session.operators.limit import EventLimit
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.operators.results import WindowResults
@@ -24,8 +25,10 @@ from fastprof.session.operators.session import (
 )
 from fastprof.session.operators.torch_profile import make_profile, wait_for_all_ranks
 from fastprof.session.operators.user_profiler import ForeignProfiler
+from fastprof.session.part import Part
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, first_of_cycle
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.operators import OperatorSnapshot
 
 #: Whole run: a window without a last step.
@@ -34,13 +37,16 @@ _OPEN_END = sys.maxsize
 _BY_PROGRAM = "the program used torch.profiler itself"
 
 
-class OperatorWindows:
+class OperatorWindows(Part):
     """The operator layer of one run.
 
     Args:
         options: what to record; None: nothing.
         faults: receives failures; after one there are no more windows.
     """
+
+    kind = "operator"
+    between_steps = True
 
     def __init__(
         self,
@@ -142,6 +148,9 @@ class OperatorWindows:
         self._blocks.forget()
         if self._session is not None:
             self._session.hush()
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, operators=self.recorded())
 
     def recorded(self) -> OperatorSnapshot | None:
         """Return the data recorded so far; None if there was nothing to record."""

@@ -1,5 +1,6 @@
 """Passes the metrics of a run to its logger."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,32 +8,47 @@ from fastprof.capture.options import Recorder
 from fastprof.guards import own_errors
 from fastprof.report import Report
 from fastprof.session.faults import Faults
-from fastprof.session.output.metrics import LogCall, Metric, MetricWindow
+from fastprof.session.output.metrics import LogCall, Metric, MetricWindow, log_call
 from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.part import Part
 
 
-class MetricEmitter:
+class MetricEmitter(Part):
     """Takes the recorder's accumulated metrics and logs them, one call per emission.
 
     Only the primary rank calls the logger.  A failing logger is reported once and not called again.
+
+    Args:
+        every: steps between emissions; 0: there are no metrics.
+        logger: the program's; None: metrics are kept, not logged.
+        report: returns the report of the run.
+        others: returns further values of each emission.
+
+    Raises:
+        TypeError: ``logger`` is not a logger.
     """
+
+    kind = "metrics"
 
     def __init__(
         self,
+        every: int,
         recorder: Recorder,
         window: MetricWindow,
-        log: LogCall | None,
+        logger: Any,
         is_primary: Callable[[], bool],
         faults: Faults,
-        logger: Any = None,
-        own_time: OwnTime | None = None,
-        ranks: Callable[[], Mapping[str, float]] = dict,
+        own_time: OwnTime,
+        report: Callable[[], Report],
+        others: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._own_time = own_time or OwnTime()
+        self._every = every
+        self._own_time = own_time
         self._recorder = recorder
         self._window = window
-        self._log = log
-        self._ranks = ranks
+        self._log: LogCall | None = None if logger is None else log_call(logger)
+        self._report = report
+        self._others = others
         self._is_primary = is_primary
         self._faults = faults
         #: A logger that takes the report of the run as well.
@@ -40,8 +56,25 @@ class MetricEmitter:
         #: The latest metric of every key.
         self.last: dict[str, Metric] = {}
 
+    def next_step(self, count: int) -> int:
+        return (count // self._every + 1) * self._every if self._every else sys.maxsize
+
+    def at_step(self, count: int) -> None:
+        if self._every and count % self._every == 0:
+            self.emit("train")
+
+    def publish(self, count: int) -> None:
+        """Log an unfinished validation pass, and pass the report to a logger that takes it."""
+        if not self._every:
+            return
+        self.emit("val")
+        if callable(self._log_report) and self._log is not None and self._is_primary():
+            self._guarded(self._log_report, self._report())
+
     def collect(self, *, validating: bool = False) -> None:
         """Move the recorder's accumulated metrics into the window."""
+        if not self._every:
+            return
         self._window.add(
             self._recorder.take_loaders(), steps=self._recorder.steps, validating=validating
         )
@@ -53,15 +86,10 @@ class MetricEmitter:
         self.last.update(taken)
         values = {key: metric.value_ms for key, metric in taken.items()}
         if split == "train":
-            values.update(self._ranks())
+            values.update(self._others())
         if not values or self._log is None or not self._is_primary():
             return
         self._guarded(self._log, values)
-
-    def emit_report(self, report: Callable[[], Report]) -> None:
-        """Pass the report of the run to a logger that has ``log_report(report, step)``."""
-        if callable(self._log_report) and self._log is not None and self._is_primary():
-            self._guarded(self._log_report, report())
 
     def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
         began = clock()

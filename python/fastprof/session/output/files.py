@@ -1,7 +1,9 @@
 """The files of a run: paths checked at the start, written at the end and in between."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from fastprof.clock import time
@@ -10,6 +12,7 @@ from fastprof.render.formats import format_of
 from fastprof.report import Report
 from fastprof.session.environment.rank import Identity
 from fastprof.session.faults import Faults
+from fastprof.session.part import Part
 
 #: Saving in between may take at most this share of wall time.
 _SAVE_SHARE = 0.01
@@ -59,21 +62,33 @@ def path_of_rank(path: str, identity: Identity) -> str:
     return str(whole.with_name(f"rank{identity.rank}_{whole.name}"))
 
 
-class Outputs:
+class Outputs(Part):
     """Saves a run to its paths, at the end and, with ``every_s``, about that often before.
 
     Slow saving becomes less frequent, so that it takes at most one percent of the time. A path that
     cannot be written is reported once and not tried again until the end.
+
+    Args:
+        report: returns the report of the run.
+        aside: makes the context in which to save before the end.
     """
+
+    kind = "save"
 
     def __init__(
         self,
         paths: tuple[Path, ...],
         every_s: float | None,
         faults: Faults,
+        report: Callable[[], Report],
+        identity: Identity,
+        aside: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.paths = paths
+        self._report = report
+        self._identity = identity
+        self._aside = aside
         self._every = every_s
         self._faults = faults
         self._clock = clock
@@ -85,40 +100,43 @@ class Outputs:
         """Whether there is anything to save before the end."""
         return bool(self.paths) and self._every is not None
 
+    @property
+    def has_output(self) -> bool:
+        return bool(self.paths)
+
     def begin(self) -> None:
         """Measure the time to the first save from now."""
         if self._every is not None:
             self._due = self._clock() + self._every
 
-    def due(self) -> bool:
-        """Return whether a save is due."""
-        return self.periodic and self._clock() >= self._due
+    def next_step(self, count: int) -> int:
+        return count + 1 if self.periodic else sys.maxsize
 
-    def save_if_due(self, report: Callable[[], Report], identity: Identity) -> None:
-        if self._every is None or not self.due():
+    def at_step(self, count: int) -> None:
+        """Save if that is due."""
+        if self._every is None or not self.periodic or self._clock() < self._due:
             return
-        began = self._clock()
-        self._save([path for path in self.paths if path not in self._failing], report, identity)
-        ended = self._clock()
-        self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
+        with self._aside():
+            began = self._clock()
+            self._save([path for path in self.paths if path not in self._failing])
+            ended = self._clock()
+            self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
 
-    def save_all(self, report: Callable[[], Report], identity: Identity) -> None:
+    def publish(self, count: int) -> None:
         """Save to every path: a full disk may have room again."""
-        self._save(self.paths, report, identity)
+        self._save(self.paths)
 
-    def _save(
-        self, paths: Sequence[Path], report: Callable[[], Report], identity: Identity
-    ) -> None:
+    def _save(self, paths: Sequence[Path]) -> None:
         if not paths:
             return
         try:
-            made = report()
+            made = self._report()
         except own_errors() as error:  # the training continues without
             self._faults.add("report_errors", "fastprof: building the report failed", error)
             return
         for path in paths:
             try:
-                made.save(path_of_rank(str(path), identity))
+                made.save(path_of_rank(str(path), self._identity))
             except own_errors() as error:  # full disk, no permission, ...
                 self._failing.add(path)
                 self._faults.add("save_errors", f"Saving the run to {str(path)!r} failed", error)

@@ -11,8 +11,6 @@ from typing import Any
 from fastprof.capture.options import PHASES
 from fastprof.own_imports import Protected
 from fastprof.session.loaders.timing import NO_LOADER, UNKNOWN, LoaderEntry, LoaderRegistry
-from fastprof.session.loaders.worker_stats import Watches
-from fastprof.snapshot import LoaderStats
 
 _NS_PER_MS = 1e6
 
@@ -24,7 +22,7 @@ _KEYED = {
 
 #: From the end of any training batch to the delivery of the next, of any loader.
 GLOBAL_WAIT_KEY = "profile/train/time_batch_wait_ms"
-_GLOBAL_WAIT = (NO_LOADER, "batch_wait")
+GLOBAL_WAIT = (NO_LOADER, "batch_wait")
 
 #: ``logger.log_metrics(values, step)``, or its equivalent.
 LogCall = Callable[[Mapping[str, float], int], object]
@@ -65,7 +63,7 @@ class MetricWindow:
         for tag, number, count, sum_ns in rows:
             phase = PHASES[number]
             key = (tag, phase)
-            if key == _GLOBAL_WAIT and validating:
+            if key == GLOBAL_WAIT and validating:
                 continue
             pair = self._pending.setdefault(key, [0, 0])
             pair[0] += count
@@ -81,7 +79,7 @@ class MetricWindow:
         for tag, entry in self._tags(split):
             name = UNKNOWN if entry is None else entry.name
             for phase in _KEYED[split]:
-                if (tag, phase) == _GLOBAL_WAIT:
+                if (tag, phase) == GLOBAL_WAIT:
                     continue
                 pair = self._pending.pop((tag, phase), None)
                 if phase == "batch_wait" and not self._batch_wait:
@@ -90,7 +88,7 @@ class MetricWindow:
                     key = f"profile/{split}/dl_{name}/time_{phase}_ms"
                     metrics[key] = self._metric(entry, phase, *pair)
         if split == "train":
-            pair = self._pending.pop(_GLOBAL_WAIT, None)
+            pair = self._pending.pop(GLOBAL_WAIT, None)
             if pair is not None and pair[0] > 0 and self._batch_wait:
                 metrics[GLOBAL_WAIT_KEY] = _mean(pair[0], pair[1])
         return metrics
@@ -123,34 +121,6 @@ def _mean(count: int, sum_ns: int, per_unit: float = 1.0) -> Metric:
     """``per_unit``: number of sections in one micro-batch's (or step's) phase."""
     sum_ms = sum_ns / _NS_PER_MS
     return Metric(sum_ms * per_unit / count, sum_ms, max(1, round(count / per_unit)))
-
-
-def loader_stats(
-    registry: LoaderRegistry, totals: Rows, watches: Watches | None = None
-) -> tuple[LoaderStats, ...]:
-    """Return every loader's whole run, from ``Recorder.loader_totals``.
-
-    ``watches`` knows their workers.  Work on batches of no known loader is a row named ``unknown``.
-    """
-    phases: dict[int, dict[str, tuple[int, int]]] = {}
-    for tag, number, count, sum_ns in totals:
-        phase = PHASES[number]
-        if count and (tag, phase) != _GLOBAL_WAIT:
-            phases.setdefault(tag, {})[phase] = (count, sum_ns)
-    rows = [
-        LoaderStats(
-            name=entry.name,
-            split=entry.split,
-            batches=entry.batches,
-            phases=phases.get(entry.tag, {}),
-            weight=entry.weight,
-            workers=None if watches is None else watches.stats(entry.tag),
-        )
-        for entry in registry.entries
-    ]
-    if rows and NO_LOADER in phases:
-        rows.append(LoaderStats(UNKNOWN, "train", 0, phases[NO_LOADER]))
-    return tuple(rows)
 
 
 def log_call(logger: Any) -> LogCall:

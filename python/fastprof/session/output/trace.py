@@ -1,13 +1,16 @@
 """The trace of a run: its windows, its contents, its files."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fastprof.capture.convert import thread_names
 from fastprof.capture.options import Recorder, check_float, check_int
 from fastprof.fileio import resolve_directory
 from fastprof.report import Report
+from fastprof.session.part import Part
 from fastprof.session.schedule import RECORD_AND_SAVE, Schedule
 
 
@@ -67,22 +70,33 @@ def trace_options(value: object) -> TraceOptions | None:
     )
 
 
-class TraceWindows:
+class TraceWindows(Part):
     """Opens and closes the windows of a run by its schedule.
 
     Args:
         options: None: there is no trace.
         schedule: None: the whole run is one window.
+        report: returns the report of the run.
+        rank: returns the rank, which is in the files' names.
     """
 
+    kind = "trace"
+
     def __init__(
-        self, options: TraceOptions | None, schedule: Schedule | None, recorder: Recorder
+        self,
+        options: TraceOptions | None,
+        schedule: Schedule | None,
+        recorder: Recorder,
+        report: Callable[[], Report],
+        rank: Callable[[], int],
     ) -> None:
         self._options = options
         self._schedule = schedule
         self._recorder = recorder
+        self._report = report
+        self._rank = rank
         #: Names of threads at the edges of windows, by ident; None: there is no trace.
-        self.names: dict[int, str] | None = None if options is None else {}
+        self._names: dict[int, str] | None = None if options is None else {}
 
     @property
     def on(self) -> bool:
@@ -93,13 +107,18 @@ class TraceWindows:
         if self._schedule is None or self._schedule.records(0):
             self._open()
 
+    def next_step(self, count: int) -> int:
+        if self._schedule is None or not self.on:
+            return sys.maxsize
+        return self._schedule.next_step(count)
+
     def at_step(self, count: int) -> None:
         """Handle the end of ``count`` steps; the step that begins has that number."""
         if self._schedule is None or not self.on:
             return
         records = self._schedule.records(count)
         if not records or self._schedule.action(count - 1) == RECORD_AND_SAVE:
-            self.close()
+            self.end()
         if records:
             self._open()
 
@@ -110,21 +129,23 @@ class TraceWindows:
             )
             self._note_names()
 
-    def close(self) -> None:
+    def end(self, count: int = 0) -> None:
         """End the window, if one is open."""
         if self.on:
             self._note_names()
             self._recorder.trace_close()
 
     def _note_names(self) -> None:
-        if self.names is not None and len(self.names) < 10_000:
-            self.names.update(thread_names())
+        if self._names is not None and len(self._names) < 10_000:
+            self._names.update(thread_names())
 
-    def save(self, report: Callable[[], Report], rank: int) -> list[str]:
-        """Write a file per window, if ``save_dir`` is set; return their names."""
+    def arguments(self, *, whole: bool) -> dict[str, Any]:
+        return {"trace_names": self._names} if whole else {}
+
+    def publish(self, count: int) -> None:
+        """Write a file per window, if ``save_dir`` is set."""
         options = self._options
-        if options is None or options.save_dir is None:
-            return []
-        from fastprof.export.trace.files import save_windows
+        if options is not None and options.save_dir is not None:
+            from fastprof.export.trace.files import save_windows
 
-        return save_windows(report(), options.save_dir, rank, merge=options.merge)
+            save_windows(self._report(), options.save_dir, self._rank(), merge=options.merge)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastprof.guards import own_errors
 from fastprof.report.origin import import_class
+from fastprof.session.part import Part
 
 #: The class of a library module's body by :func:`fastprof.report.origin.import_class`.
 _LIBRARYS = 2
@@ -18,12 +19,15 @@ _LIBRARYS = 2
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 
 
-class LightImports:
+class LightImports(Part):
     """Suspends the recorder while the body of a library's module runs in set-up.
 
     Modules have their rows, with the time of their callees.  In the body of one of the program's
     modules calls are recorded as usual.
     """
+
+    kind = "integration"
+    in_loop = True
 
     def __init__(self, recorder: Any) -> None:
         self._installed = _around(SourceFileLoader.exec_module, recorder)
@@ -32,7 +36,7 @@ class LightImports:
         """Begin to follow imports."""
         SourceFileLoader.exec_module = self._installed  # type: ignore[method-assign, assignment]
 
-    def end(self) -> None:
+    def end(self, count: int = 0) -> None:
         """Stop following imports: the run is about to end."""
         if vars(SourceFileLoader).get("exec_module") is self._installed:
             del SourceFileLoader.exec_module  # inherited

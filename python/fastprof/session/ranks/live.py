@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.names import readable
+from fastprof.session.part import Part
 from fastprof.session.ranks.channel import (
     DIRECT,
     REQUEST,
@@ -59,6 +61,8 @@ _FIND_S = 600.0
 _RETRY_S = 5.0
 #: How long to retry a store that no longer answers.
 _LOST_S = 60.0
+#: Number of steps after which to ask torch.distributed for the rank again.
+_ASK_RANK = 10
 #: Ranks connect this far apart.
 _APART_S = 0.02
 _MOST_APART_S = 20.0
@@ -93,8 +97,11 @@ class _Ending:
         return self._is_set
 
 
-class LiveRanks:
+class LiveRanks(Part):
     """A rank among the others of its job."""
+
+    kind = "ranks"
+    in_loop = True
 
     def __init__(
         self, recorder: Recorder, identity: Identity, mode: bool | str, faults: Faults
@@ -120,7 +127,16 @@ class LiveRanks:
         self._metrics: Mapping[str, float] = {}
         self._say: Callable[[str], None] = faults.log
 
-    def start(self) -> None:
+    def next_step(self, count: int) -> int:
+        # Only an initialised torch.distributed knows some ranks: ask for them early.
+        return 1 if count < 1 else _ASK_RANK if count < _ASK_RANK else sys.maxsize
+
+    def at_step(self, count: int) -> None:
+        if count <= _ASK_RANK:
+            self._identity.ask()
+            self.begin()
+
+    def begin(self) -> None:
         """Start if the job has several ranks; called again when more is known."""
         if self._started or self._mode is False or self._ending.is_set():
             return
@@ -147,7 +163,7 @@ class LiveRanks:
         if self._identity.rank == 0:
             self._may_wait = wait
 
-    def stop(self) -> None:
+    def end(self, count: int = 0) -> None:
         """End the thread, or leave it alone while it waits for another process."""
         waits = self._may_wait is not None and self._may_wait()
         self._hears_until = time.monotonic() + (LAST_S if waits else 0.0)
@@ -165,9 +181,9 @@ class LiveRanks:
             self._why_not = ""
 
     def job(self) -> JobNow | None:
-        """Return the state of all ranks at their end, after :meth:`stop`; None: not known.
+        """Return the state of all ranks at their end, after :meth:`end`; None: not known.
 
-        Waits for other ranks until a few seconds after :meth:`stop` was called.
+        Waits for other ranks until a few seconds after :meth:`end` was called.
         """
         if not self._started or self._may_wait is None:
             return None

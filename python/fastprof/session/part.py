@@ -1,0 +1,71 @@
+"""The interface of a run's parts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastprof.snapshot import Snapshot
+
+
+class Part:
+    """One kind of work in a run; a subclass overrides the methods that it needs.
+
+    The run calls them in the order of its table (:mod:`fastprof.session.parts`), those that end
+    something in the reverse order.  An exception becomes a fault of the run, named after
+    :attr:`kind`, and does not reach the program.
+    """
+
+    #: The beginning of the fault's name: "gpu" makes ``gpu_errors``.
+    kind = "part"
+    #: An exception of :meth:`begin` reaches the program, and the run does not start.
+    must_begin = False
+    #: Ends before the loop does: what it does at its end belongs to the loop.
+    in_loop = False
+    #: Begins the next step anew after :meth:`at_step`, whose time counts for no step.  Such parts
+    #: are the last of the table.
+    between_steps = False
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the user gets the run's results from this part, when it has ended."""
+        return False
+
+    def begin(self) -> None:
+        """Start, before the first step."""
+
+    def next_step(self, count: int) -> int:
+        """Return the number of steps after which :meth:`at_step` is due; ``count`` have ended."""
+        return sys.maxsize
+
+    def at_step(self, count: int) -> None:
+        """Do the work that is due after ``count`` steps; called more often than asked for."""
+
+    def phase_begins(self) -> bool:
+        """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
+        return False
+
+    def end(self, count: int) -> None:
+        """Record no more, after ``count`` steps; also called if another part's begin failed."""
+
+    def finish(self, count: int) -> None:
+        """Collect what is left, when all parts have ended."""
+
+    def publish(self, count: int) -> None:
+        """Log, print or save the results, when all parts have finished."""
+
+    def forget(self) -> None:
+        """Do nothing any more, in a forked child: the parent goes on with the run."""
+
+    def arguments(self, *, whole: bool) -> dict[str, Any]:
+        """Return arguments of :func:`fastprof.capture.convert.take_snapshot`, which follows.
+
+        Args:
+            whole: False: what takes time, such as the trace, is not needed.
+        """
+        return {}
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """Return ``snapshot`` with this part's data."""
+        return snapshot

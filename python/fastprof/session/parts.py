@@ -1,0 +1,141 @@
+"""The parts of a run, in one table: a new part is its file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from fastprof.session.environment.cpu_use import CpuUse
+from fastprof.session.function_hook import FunctionHook
+from fastprof.session.gpu.layer import GpuLayer
+from fastprof.session.gpu.memory import MemorySampler
+from fastprof.session.gpu.nvtx import NvtxRanges
+from fastprof.session.line_samples import LineWindows
+from fastprof.session.loaders.results import LoaderResults
+from fastprof.session.operators.windows import OperatorWindows
+from fastprof.session.output.emitter import MetricEmitter
+from fastprof.session.output.files import Outputs, resolve
+from fastprof.session.output.metrics import MetricWindow
+from fastprof.session.output.printer import ReportPrinter
+from fastprof.session.output.trace import TraceWindows
+from fastprof.session.own_costs import OwnCosts
+from fastprof.session.part import Part
+from fastprof.session.patching.collector import collector_paused
+from fastprof.session.ranks.live import LiveRanks
+from fastprof.session.run_phase import RunPhase
+from fastprof.session.section_recording import Sections
+from fastprof.session.stages import Stages
+from fastprof.session.thread_notes import ThreadNotes
+from fastprof.session.unprofiled import UnprofiledSteps
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
+    from fastprof.report import Report
+    from fastprof.session.environment.rank import Identity
+    from fastprof.session.faults import Faults
+    from fastprof.session.loaders.timing import LoaderRegistry
+    from fastprof.session.loaders.worker_stats import Watches
+    from fastprof.session.options import Options
+    from fastprof.session.own_time import OwnTime
+    from fastprof.snapshot import Snapshot
+
+_P = TypeVar("_P", bound=Part)
+
+#: Steps between samples of GPU memory if ``log_every`` is None.
+_MEMORY_EVERY = 50
+
+
+class Shared(Protocol):
+    """What the parts of a run share: see :class:`fastprof.session.run.Run`."""
+
+    recorder: Recorder
+    faults: Faults
+    identity: Identity
+    own_time: OwnTime
+    registry: LoaderRegistry
+    watches: Watches
+
+    def report(self) -> Report: ...
+    def snapshot_so_far(self) -> Snapshot: ...
+
+
+class Parts(list[Part]):
+    """The parts of one run; integrations append theirs."""
+
+    def of(self, kind: type[_P]) -> _P:
+        """Return the part of that class."""
+        return next(part for part in self if isinstance(part, kind))
+
+
+def make_parts(run: Shared, options: Options) -> Parts:
+    """Return the parts of ``run``, in the order in which they begin.
+
+    They end in the reverse order, those of the loop first.  Parts that measure the step which
+    begins are the last ones.
+    """
+    recorder, faults, identity, own_time = run.recorder, run.faults, run.identity, run.own_time
+
+    def is_primary() -> bool:
+        return identity.rank == 0
+
+    def rank() -> int:
+        return identity.rank
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        with hook.aside(), collector_paused(), own_time.blocking():
+            yield
+
+    def takes_unprofiled() -> bool:
+        """Return whether some steps run without the function hook, to measure its cost."""
+        return hook.recording and options.schedule is None and not trace.on
+
+    every = (options.log_every or 1) if options.metrics else 0
+    backend = None if options.functions is False else options.recorder.backend
+    gpu = GpuLayer(recorder, options.gpu, faults)
+    memory = MemorySampler(options.memory, options.log_every or _MEMORY_EVERY, faults)
+    hook = FunctionHook(recorder, options.functions, options.schedule, faults)
+    trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
+    stages = Stages(recorder, lambda tag: run.registry.entries[tag].name)
+    ranks = LiveRanks(recorder, identity, options.ranks, faults)
+    operators = OperatorWindows(options.operators, faults, hook, rank)
+    return Parts(
+        [
+            ThreadNotes(),
+            OwnCosts(recorder, backend, run.registry, own_time, faults),
+            gpu,
+            NvtxRanges(options.nvtx, faults, lambda: gpu.tool),
+            memory,
+            RunPhase(recorder),
+            Sections(recorder, sync=bool(options.sync)),
+            hook,
+            LoaderResults(recorder, run.registry, run.watches),
+            stages,
+            MetricEmitter(
+                every,
+                recorder,
+                MetricWindow(run.registry, batch_wait=options.batch_wait),
+                options.logger,
+                is_primary,
+                faults,
+                own_time,
+                run.report,
+                lambda: {**ranks.metrics, **stages.metrics()},
+            ),
+            ReportPrinter(run.snapshot_so_far, memory.line, is_primary, faults),
+            Outputs(
+                resolve(options.output), options.save_every, faults, run.report, identity, aside
+            ),
+            trace,
+            operators,
+            LineWindows(
+                recorder, lambda: hook.recording, operators.are_between, run.watches.profiles.lines
+            ),
+            UnprofiledSteps(
+                recorder, takes_unprofiled, operators.are_between, options.skip_first, hook.stop
+            ),
+            ranks,
+            CpuUse(),
+        ]
+    )
