@@ -5,15 +5,17 @@
 
 Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
 first lines name the right findings (``Right: rule, rule`` or ``none``; a problem's is its
-``Rule:``): any other finding is wrong.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix; the
-script then runs without fastprof, unchanged and with the option, in turns, and the benchmark
-compares the time saved per step to the finding's promise (``xN``: a step does the work of N); a
-finding without a promise does not count.  The CPU time saved is shown, too: it is hardly disturbed
-by other programs, but lacks what a program waits for (storage, locks, workers).  So is the CPU use
-of other programs: if it is high, a time proves nothing.  With ``--beside N`` the scripts run beside
-N busy loops; the fixes do not.  With ``--json`` a file gathers the results of several calls, each
-as soon as it is known and with its commit; ``--resume`` skips scripts that the file has.
-Needs torch; skips scripts whose libraries are missing.
+``Rule:``): any other finding is wrong.  A right finding should name one of the lines that end with
+``# the cause``.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix; the script then runs
+without fastprof, unchanged and with the option, in turns, and the benchmark compares the time saved
+per step to the finding's promise (``xN``: a step does the work of N); a finding without a promise
+does not count.  A step of a script without an optimizer is a batch of its loader.  The CPU time
+saved is shown, too: it is hardly disturbed by other programs, but lacks what a program waits for
+(storage, locks, workers).  So is the CPU use of other programs: if it is high, a time proves
+nothing.  With ``--beside N`` the scripts run beside N busy loops; the fixes do not.  With
+``--json`` a file gathers the results of several calls, each as soon as it is known and with its
+commit; ``--resume`` skips scripts that the file has.  Needs torch; skips scripts whose libraries
+are missing.
 """
 
 from __future__ import annotations
@@ -74,11 +76,15 @@ class Script:
     options: tuple[str, ...]
     right: frozenset[str]
     fix: Fix | None
+    causes: frozenset[int] = frozenset()
 
 
 @dataclass
 class Result:
-    """Findings in a script: (rule, severity, title, saving in ms); times of the fix."""
+    """Findings in a script: (rule, severity, title, saving in ms); times of the fix.
+
+    ``line``: a right finding names a line of the cause; None if the script marks none.
+    """
 
     name: str
     right: list[str]
@@ -89,6 +95,7 @@ class Result:
     after_ms: float | None = None
     before_cpu_ms: float | None = None
     after_cpu_ms: float | None = None
+    line: bool | None = None
     others: float | None = None
     waiting: float | None = None
     error: str = ""
@@ -107,7 +114,9 @@ def scripts() -> list[Script]:
         fix = re.search(r"^Fix: (\S+) (.*?)(?: x(\d+))?\.$", text, re.MULTILINE)
         rules = frozenset(right[1].split(", ")) - {"none"} if right else frozenset[str]()
         how = Fix(fix[1], tuple(fix[2].split()), int(fix[3] or 1)) if fix else None
-        found.append(Script(path.stem, path, (), rules, how))
+        lines = enumerate(text.splitlines(), 1)
+        causes = frozenset(n for n, line in lines if line.endswith("# the cause"))
+        found.append(Script(path.stem, path, (), rules, how, causes))
     for path in sorted(PROBLEMS.glob("*.py")):
         rule = re.search(r"^Rule: (.*)\.$", path.read_text(encoding="utf-8"), re.MULTILINE)
         if rule is None:
@@ -188,6 +197,12 @@ def profile(script: Script, folder: Path, result: Result) -> None:
     report = fastprof.load(files[0])
     result.step_ms = report.steps.mean_ms
     result.found = [(f.rule, f.severity, f.title, f.saving_ms) for f in report.findings]
+    if script.causes and script.right:
+        words = " ".join(
+            " ".join((f.title, *f.evidence)) for f in report.findings if f.rule in script.right
+        )
+        lines = {int(n) for n in re.findall(rf"{script.path.name}:(\d+)", words)}
+        result.line = bool(lines & script.causes)
     split = {row.name: row.share for row in report.steps.split}
     result.waiting = split.get("cpu_wait")
 
@@ -199,15 +214,24 @@ def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> tuple[flo
 
     def work() -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         times: list[tuple[float, float]] = []
+        batches: list[tuple[float, float]] = []
+        fetch = _BaseDataLoaderIter.__next__
+
+        def fetch_timed(iterator: Any) -> Any:
+            batches.append((time.perf_counter(), time.process_time()))
+            return fetch(iterator)
+
+        _BaseDataLoaderIter.__next__ = fetch_timed
         register_optimizer_step_post_hook(
             lambda *_: times.append((time.perf_counter(), time.process_time()))
         )
         sys.argv = [str(script.path), *options]
         sys.path.insert(0, str(script.path.parent))
         runpy.run_path(str(script.path), run_name="__main__")
-        out.write_text(json.dumps(times))
+        out.write_text(json.dumps(times or batches))
 
     error = in_fork(work, folder / "plain.txt")
     times = json.loads(out.read_text()) if not error and out.exists() else []
@@ -344,6 +368,7 @@ def tables(results: list[Result]) -> list[Table]:
         f"waiting for a CPU, % of a step: median {100 * median(waits):.0f}, "
         f"{100 * min(waits):.0f} to {100 * max(waits):.0f}"
     )  # fmt: skip
+    lines = [r.line for r in results if r.line is not None]
     clean = sum(all(f[0] in _OF_THE_MACHINE for f in r.found) for r in healthy)
     commits = Counter(r.commit for r in results)
     out = [
@@ -351,6 +376,7 @@ def tables(results: list[Result]) -> list[Table]:
               tuple((rule, *counts) for rule, counts in sorted(rules.items())),
               (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",
                f"of {len(sick)} others {first} have a right one first",
+               f"of {len(lines)} with a marked cause {sum(lines)} name its line",
                waited,
                "commits: " + ", ".join(f"{c or 'unknown'} {n}" for c, n in commits.items()))),
         Table("Savings, % of a step",
@@ -359,12 +385,19 @@ def tables(results: list[Result]) -> list[Table]:
               tuple(rows), (f"{half} of {len(fixed)} saved at least half of what was promised",)),
         by_rule(fixed),
     ]  # fmt: skip
+    missed: list[tuple[Cell, ...]] = [
+        (r.name, ", ".join(r.right), first_cause(r) or "nothing")
+        for r in sick
+        if not r.error and first_cause(r) not in r.right
+    ]
+    if missed:
+        out.append(Table("No right finding first", ("script", "right", "first"), tuple(missed)))
     if wrong:
         out.append(Table("Wrong findings", ("script", "rule", "title"), tuple(wrong)))
-    missed = [r for r in results if r.error]
-    if missed:
+    failed = [r for r in results if r.error]
+    if failed:
         out.append(
-            Table("Left out", ("script", "why"), tuple((r.name, r.error[:120]) for r in missed))
+            Table("Left out", ("script", "why"), tuple((r.name, r.error[:120]) for r in failed))
         )
     return out
 
