@@ -10,6 +10,7 @@ import sys
 from pstats import SortKey
 
 import pytest
+from fastprof.export import pstats_
 from fastprof.export.pstats_ import stats_dict
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
@@ -240,3 +241,22 @@ def test_the_contract_with_readers_holds(threads, inside, outside):
     # Both kinds of reader read the same data.
     data = marshal.dumps(stats)
     assert stats_reader.parse(data, Limits()) == marshal.loads(data) == stats
+
+
+def test_i38_a_stats_file_of_too_many_functions_is_written_so_that_fastprof_reads_it(monkeypatch):
+    limits = Limits(max_entries=3000)
+    monkeypatch.setattr(pstats_, "_LIMITS", limits, raising=False)
+    functions = [Node(py(f"f{i}", i), 2, i * MS, [Node(c("len"), 3, MS)]) for i in range(1000)]
+    stats = stats_dict(tree(*functions))
+    stream = io.BytesIO()
+    pstats_.write_stats(stats, stream)
+    found = stats_reader.parse(stream.getvalue(), limits)
+    assert len(stats) == 1001
+    assert 100 < len(found) < 300
+    for i in (0, 1):  # calls
+        assert sum(e[i] for e in found.values()) == sum(e[i] for e in stats.values())
+    assert sum(e[2] for e in found.values()) == pytest.approx(sum(e[2] for e in stats.values()))
+    most = max(stats, key=lambda function: stats[function][2])
+    assert found[most][:4] == stats[most][:4]
+    (length,) = (entry for (_, _, name), entry in found.items() if "len" in name)
+    assert sum(caller[0] for caller in length[4].values()) == 3000

@@ -16,10 +16,13 @@ time belongs to their caller.
 from __future__ import annotations
 
 import marshal
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from operator import add
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from fastprof.names import printable_name
+from fastprof.read.limits import Limits
 from fastprof.read.pstats import Caller, Entry, Function
+from fastprof.read.smaller import OTHER_FUNCTIONS
 from fastprof.report.correct import correct
 from fastprof.report.flat import TRANSPARENT, flatten, merged
 from fastprof.report.model import Report
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
     import pstats
 
 _FUNCTIONS = ("python", "c")
+
+#: What a reader accepts, and the values that it counts per function and per edge.
+_LIMITS = Limits()
+_VALUES, _EDGE_VALUES = 10, 9
+_OTHERS: Function = ("<other functions>", 0, OTHER_FUNCTIONS)
 
 
 def write(report: Report, stream: BinaryIO) -> None:
@@ -57,8 +65,41 @@ def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
 
 
 def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
-    """Write a table of :func:`stats_dict`."""
-    stream.write(marshal.dumps(stats))
+    """Write a table of :func:`stats_dict`.
+
+    If fastprof would refuse to read it, the functions with least own time become one; its
+    cumulative time is its own.
+    """
+    data = marshal.dumps(stats)
+    while (used := _used(stats, data)) > 1:
+        stats = _smaller(stats, int(len(stats) * 0.9 / used))
+        data = marshal.dumps(stats)
+    stream.write(data)
+
+
+def _used(stats: dict[Function, Entry], data: bytes) -> float:
+    """Return the largest part of a reader's limits that a file needs; 1: all of it."""
+    edges = sum([len(entry[4]) for entry in stats.values()])
+    values = _VALUES * len(stats) + _EDGE_VALUES * edges
+    return max(values / _LIMITS.max_entries, len(data) / _LIMITS.max_bytes)
+
+
+def _smaller(stats: dict[Function, Entry], most: int) -> dict[Function, Entry]:
+    ranked = sorted(stats, key=lambda function: -stats[function][2])
+    names = dict.fromkeys(ranked[most:], _OTHERS)
+    made: dict[Function, Entry] = {}
+    for function, (primitive, calls, own, cumulative, callers) in stats.items():
+        name = names.get(function, function)
+        if name is _OTHERS:
+            cumulative = own
+        known = made.get(name, (0, 0, 0.0, 0.0, {}))
+        sums: Any = map(add, known[:4], (primitive, calls, own, cumulative))
+        edges: dict[Function, Any] = known[4]
+        for caller, times in callers.items():
+            above, them = names.get(caller, caller), cast("tuple[float, ...]", times)
+            edges[above] = tuple(map(add, edges.get(above, (0, 0, 0.0, 0.0)), them))
+        made[name] = (*sums, edges)
+    return made
 
 
 def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:

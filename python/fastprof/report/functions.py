@@ -144,6 +144,11 @@ class FunctionRows(Sequence[FunctionRow]):
     def __len__(self) -> int:
         return len(self._order())
 
+    def self_ms(self) -> float:
+        """Return the self time of all rows, without making them."""
+        self._order()
+        return self._all_self / 1e6
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> FunctionRow: ...
     @overload
@@ -183,26 +188,29 @@ class FunctionRows(Sequence[FunctionRow]):
         callers, callees = self._linked
         all_self = self._all_self
         key = self._keys[group]
+        # By position, as in _edge.
         return FunctionRow(
-            qualname=key.qualname,
-            name=key.name,
-            file=key.file,
-            line=key.line,
-            kind=key.kind,
-            calls=row.calls,
-            primitive_calls=row.primitive_calls,
-            resumes=row.resumes,
-            self_ms=row.self_ns / 1e6,
-            cum_ms=row.cum_ns / 1e6,
-            raw_self_ms=row.raw_self_ns / 1e6,
-            raw_cum_ms=row.raw_cum_ns / 1e6,
-            share=row.self_ns / all_self if all_self else None,
-            callers=self._edges(callers.get(group, ())),
-            callees=self._edges(callees.get(group, ())),
-            gpu=use_of(self._gpu, group),
+            key.qualname,
+            key.name,
+            key.file,
+            key.line,
+            key.kind,
+            row.calls,
+            row.primitive_calls,
+            row.resumes,
+            row.self_ns / 1e6,
+            row.cum_ns / 1e6,
+            row.raw_self_ns / 1e6,
+            row.raw_cum_ns / 1e6,
+            row.self_ns / all_self if all_self else None,
+            self._edges(callers.get(group, ())),
+            self._edges(callees.get(group, ())),
+            None if self._gpu is None else use_of(self._gpu, group),
         )
 
     def _edges(self, edges: Sequence[tuple[int, Row]]) -> tuple[EdgeRow, ...]:
+        if not edges:
+            return ()
         return _by_time([_edge(self._keys[other], edge) for other, edge in edges])
 
 

@@ -259,6 +259,19 @@ class _Row(_OfPart):
         made.check(known)
         return made
 
+    def read_all(self, values: Sequence[Any], known: Known) -> Sequence[Any] | None:
+        if self._of.check is not _Part.check or set(map(type, values)) != {list}:
+            return None
+        if set(map(len, values)) != {len(self._fields)}:
+            return None
+        columns = []
+        for i, f in enumerate(self._fields):
+            column = f.kind.read_all([row[i] for row in values], known)
+            if column is None:
+                return None
+            columns.append(column)
+        return list(map(self._of, *columns))
+
     def write(self, value: Row) -> list[Any]:
         return [f.kind.write(v) for f, v in zip(self._fields, self._get(value), strict=True)]
 

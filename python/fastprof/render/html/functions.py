@@ -6,6 +6,7 @@ from typing import Any
 from fastprof.names import file_name
 from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.render.html.strings import Strings
+from fastprof.report.functions import FunctionRows
 from fastprof.report.origin import is_users
 from fastprof.report.rows import EdgeRow, FunctionRow, call_counts, key_of
 from fastprof.snapshot import Key
@@ -30,10 +31,11 @@ def function_columns(
     calls.  ``users`` lists the rows of the program's functions.  Times are milliseconds.
     """
     shown = rows[: limits.functions]
+    whole = rows.self_ms() if isinstance(rows, FunctionRows) else sum(r.self_ms for r in rows)
     counts = [call_counts(row) for row in shown]
     columns: dict[str, Any] = {
         "total": len(rows),
-        "self_total": ms(sum(r.self_ms for r in rows)),
+        "self_total": ms(whole),
         "name": [strings.number(shown_name(r)) for r in shown],
         "file": [strings.number(r.file) for r in shown],
         "line": [r.line for r in shown],
