@@ -7,6 +7,7 @@
 typedef struct part {
     int64_t ticks; /* estimated ticks after the loop */
     int64_t most;  /* growth since the last look: the upper bound of ticks */
+    int64_t moved; /* of this node and its descendants */
     uint64_t calls;
     uint64_t resumes;
     fp_node *to;     /* its counterpart in the other subtree */
@@ -127,7 +128,14 @@ move(fp_thread *t, part *parts, uint32_t count, fp_node *base)
         p->to->calls += p->calls;
         p->to->resumes += p->resumes;
         p->to->self_ticks += p->ticks;
+        p->moved = p->ticks;
         moved += p->ticks;
+    }
+    for (uint32_t i = count; i-- > 1;) {
+        const fp_node *n = fp_tree_node(&t->tree, i);
+        if (parts[i].inside) {
+            parts[n->parent->index].moved += parts[i].moved;
+        }
     }
     return moved;
 }
@@ -147,8 +155,20 @@ move_section(fp_thread *t, fp_section *s)
     s->hist = (fp_hist){0};
 }
 
-/* Moves whole sections only: a section's histogram and extremes cannot be
+/* Moves [ticks] of a section's time: a histogram and extremes cannot be
  * divided. */
+static void
+move_time(fp_thread *t, fp_section *s, int64_t ticks)
+{
+    if (fp_thread_reserve_section(t, s->id) != FP_OK) {
+        t->counters.dropped++;
+        return;
+    }
+    ticks = ticks < s->outer_ticks ? ticks : s->outer_ticks;
+    s->outer_ticks -= ticks;
+    t->section[s->id]->outer_ticks += ticks;
+}
+
 static void
 move_sections(fp_thread *t, const part *parts, uint32_t count)
 {
@@ -156,13 +176,21 @@ move_sections(fp_thread *t, const part *parts, uint32_t count)
     for (uint32_t id = 0; id < of.capacity; id++) {
         fp_section *s = of.section[id];
         uint64_t left = 0;
+        int64_t moved = 0;
         for (uint32_t i = 0; s != NULL && i < count; i++) {
             const fp_node *n = fp_tree_node(&t->tree, i);
-            left +=
-                parts[i].inside && n->key == fp_key_section(id) ? n->calls : 0;
+            if (parts[i].inside && n->key == fp_key_section(id)) {
+                left += n->calls;
+                moved += parts[i].moved;
+            }
         }
         if (s != NULL && s->count != 0 && s->open == 0 && left == 0) {
             move_section(t, s);
+        }
+        else if (s != NULL && s->open == 0 && moved > 0) {
+            /* The nodes' part is an estimate; at the bottom of the stack it is
+             * known. */
+            move_time(t, s, s->step_ticks > 0 ? s->step_ticks : moved);
         }
     }
 }

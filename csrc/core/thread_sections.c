@@ -183,12 +183,12 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     }
     t->open_len--;
     s->open--;
-    if (flags & FP_EXIT_CANCEL) {
-        return FP_OK;
-    }
     int64_t ticks = now > start ? now - start : 0;
     if (s->open == s->lost) {
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
+    }
+    if (flags & FP_EXIT_CANCEL) {
+        return FP_OK;
     }
     if (flags & FP_EXIT_PARK) {
         t->parked_ticks = ticks;

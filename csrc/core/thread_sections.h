@@ -17,7 +17,7 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
 
 enum {
     FP_EXIT_ERROR = 1,     /* closed by an exception */
-    FP_EXIT_CANCEL = 2,    /* keep its time on the path, but record no entry */
+    FP_EXIT_CANCEL = 2,    /* keep its time, but record no entry */
     FP_EXIT_ELSEWHERE = 4, /* called by another thread */
     FP_EXIT_PARK = 8,      /* record no entry yet: it resumes or ends later */
 };

@@ -2,6 +2,7 @@
 X(after_loop_moves_time_after_the_last_step_outside)
 X(after_loop_leaves_the_resumes_of_slow_steps)
 X(after_loop_keeps_the_sums)
+X(after_loop_moves_the_time_of_a_section_that_steps_have_too)
 X(after_loop_f36_without_memory_moves_nothing)
 X(alloc_zeroed_is_zero_and_counted)
 X(alloc_refuses_a_size_that_overflows)

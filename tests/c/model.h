@@ -241,12 +241,12 @@ model_close(model *m, uint32_t id, const void *owner, unsigned flags,
         i + 1 < m->entry_len && m->entry[m->entry_len - 1].owner == owner;
     int64_t ticks = now - m->entry[i].start;
     model_remove_entry(m, i);
-    if (flags & FP_EXIT_CANCEL) {
-        return FP_OK;
-    }
     model_section *s = &m->section[id];
     if (model_open_entries(m, id) == 0) {
         s->outer += now - s->since;
+    }
+    if (flags & FP_EXIT_CANCEL) {
+        return FP_OK;
     }
     s->min = s->count == 0 || ticks < s->min ? ticks : s->min;
     s->max = s->count == 0 || ticks > s->max ? ticks : s->max;

@@ -169,6 +169,33 @@ FP_TEST(after_loop_leaves_the_resumes_of_slow_steps)
     end(&k);
 }
 
+/* The last fetch of a loop finds no batch: no entry, but time of the section,
+ * in the steps and after the last one. */
+FP_TEST(after_loop_moves_the_time_of_a_section_that_steps_have_too)
+{
+    kit k;
+    begin(&k, read_nothing);
+    fp_thread *t = k.thread;
+    int64_t now = 0;
+    for (int i = 0; i < 20; i++) {
+        kit_open(t, 3, now);
+        kit_close(t, 3, now += 60);
+        fp_thread_end_step(t, now += 40);
+    }
+    kit_open(t, 3, now);
+    CHECK_INT(fp_thread_close_section(t, 3, NULL, FP_EXIT_CANCEL, now += 400),
+              FP_OK);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, now), FP_OK);
+    CHECK_INT(fp_thread_end_loop(t), 400);
+    const fp_section *in_steps =
+        fp_thread_sections_of(t, FP_RUN_STEPS).section[3];
+    CHECK_UINT(in_steps->count, 20);
+    CHECK_INT(in_steps->steps_ticks, 20 * 60);
+    CHECK_INT(in_steps->outer_ticks, 20 * 60);
+    CHECK_INT(t->section[3]->outer_ticks, 400);
+    end(&k);
+}
+
 /* No time is lost or added, whatever the steps were. */
 FP_TEST(after_loop_keeps_the_sums)
 {

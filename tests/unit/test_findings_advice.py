@@ -1215,7 +1215,7 @@ def test_several_files_of_one_checkpoint_count_once() -> None:
     phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, 4))
     save = Node(torch_py("torch/serialization.py", "save"), 3, MS // 10)
     made = replace(run(inside={"": [save]}), phases=phases)
-    assert found(made)["checkpoint-often"].evidence[0] == "Saved every 10 steps, 251 ms each."
+    assert found(made)["checkpoint-often"].evidence[0] == "Saved every 10 steps, 250 ms each."
 
 
 @pytest.mark.parametrize("steps", [47, 94])  # 3 / 47 * 47 is less than 3

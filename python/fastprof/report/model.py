@@ -18,7 +18,13 @@ from fastprof.report.correct import correct
 from fastprof.report.figures import duration, number, plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.flat import node_groups
-from fastprof.report.functions import functions, functions_in, functions_outside, worker_tables
+from fastprof.report.functions import (
+    functions,
+    functions_in,
+    functions_outside,
+    thread_of_steps,
+    worker_tables,
+)
 from fastprof.report.gpu import GpuTables, gpu_report, measured
 from fastprof.report.kernels import kernel_rows, kernels_in, kernels_of
 from fastprof.report.loaders import LoaderRow, loader_notes, loader_rows
@@ -37,7 +43,15 @@ from fastprof.report.rows import (
     StepTable,
     ThreadTable,
 )
-from fastprof.report.run_phases import ALL, PhaseRow, chosen_phase, phase_rows, steps_in, view_of
+from fastprof.report.run_phases import (
+    ALL,
+    PhaseRow,
+    beyond_steps_ns,
+    chosen_phase,
+    phase_rows,
+    steps_in,
+    view_of,
+)
 from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.stages import StageRow, stage_rows
 from fastprof.report.step_table import step_table
@@ -239,6 +253,13 @@ class Report:
         )
 
 
+def _in_steps(view: Snapshot, steps: StepTable, phase: str) -> dict[str, int]:
+    """Return the times in ns of the parts of steps; empty: ``view`` has much that is in none."""
+    if phase != RUN_PHASES[STEPS] or beyond_steps_ns(view, phase, thread_of_steps(view)):
+        return {}
+    return {row.name: row.total_ns for row in steps.rows}
+
+
 def build_report(
     snapshot: Snapshot, *, correct_times: bool = True, phase: str | None = None
 ) -> Report:
@@ -277,7 +298,13 @@ def build_report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
         sections=section_rows(
-            whole, snapshot, correction, groups, gpu_tables.by_group(by_section), span_ns=span_ns
+            whole,
+            snapshot,
+            correction,
+            groups,
+            gpu_tables.by_group(by_section),
+            span_ns=span_ns,
+            in_steps=_in_steps(snapshot, steps, phase),
         ),
         steps=steps,
         functions=rows,

@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.correct import Correction
-from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
+from fastprof.report.flat import (
+    TRANSPARENT,
+    Row,
+    flatten_few,
+    merged,
+    node_groups,
+    top_sections,
+)
 from fastprof.report.functions import thread_of_steps
 from fastprof.report.gpu import use_of
 from fastprof.report.gpu_tree import Use
@@ -39,8 +46,12 @@ def section_rows(
     gpu: Mapping[int, Use] | None,
     *,
     span_ns: int,
+    in_steps: Mapping[str, int] | None = None,
 ) -> tuple[SectionRow, ...]:
-    """Return the sections of ``snapshot``, the shown part of ``whole``; it took ``span_ns``."""
+    """Return the sections of ``snapshot``, the shown part of ``whole``; it took ``span_ns``.
+
+    ``in_steps``: the times in ns of the parts of steps, if ``snapshot`` has little else.
+    """
     first = _first_keys(snapshot)
     parts: dict[str, list[SectionStats]] = {name: [] for name in first}
     for stats in snapshot.sections:
@@ -50,6 +61,7 @@ def section_rows(
         flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
         for thread, column in zip(threads, _columns(whole, snapshot, correction), strict=False)
     )
+    nested = _nested(snapshot) if in_steps else frozenset()
     return tuple(
         _section_row(
             name,
@@ -57,9 +69,25 @@ def section_rows(
             tree.rows.get(first[name]),
             span_ns,
             use_of(gpu, first[name]),
+            None if name in nested else (in_steps or {}).get(name),
         )
         for name, stats in parts.items()
     )
+
+
+def _nested(snapshot: Snapshot) -> frozenset[str]:
+    """Return the names of sections that ran inside another one, or in other threads."""
+    keys, training = snapshot.keys, thread_of_steps(snapshot)
+    names: set[str] = set()
+    for number, thread in enumerate(snapshot.threads):
+        nodes = thread.nodes
+        tops = top_sections(nodes, keys)
+        names.update(
+            keys[key].name
+            for key, parent in zip(nodes.key, nodes.parent, strict=True)
+            if keys[key].kind == "section" and (number != training or tops[parent] >= 0)
+        )
+    return frozenset(names)
 
 
 def _columns(whole: Snapshot, snapshot: Snapshot, correction: Correction) -> list[tuple[int, ...]]:
@@ -83,6 +111,7 @@ def _section_row(
     in_tree: Row | None,
     wall_ns: int,
     gpu: GpuUse | None,
+    in_steps: int | None,
 ) -> SectionRow:
     count = sum(p.count for p in parts)
     errors = sum(p.errors for p in parts)
@@ -103,6 +132,8 @@ def _section_row(
     total_ns = max(0, round(outer_ns - hook_ns))
     # Correct single entries in proportion: which entry paid how much is unknown.
     ratio = total_ns / outer_ns if outer_ns else 1.0
+    # The rest is in no completed step.
+    total_ns = total_ns if in_steps is None else in_steps
     low, high = min(p.min_ns for p in used), max(p.max_ns for p in used)
     quantiles = histogram_quantiles(
         merge_histograms(p.hist for p in used), QUANTILES, low=low, high=high

@@ -100,6 +100,8 @@ _LESS_SAVING = (
 )  # fmt: skip
 #: At least this many per step count as one in each: the last step may end without one.
 _EVERY_STEP = 0.9
+#: A smaller part of a checkpoint's time is not mentioned.
+_PART = 0.05
 
 
 def checkpoint_often(facts: Facts) -> Draft | None:
@@ -126,7 +128,9 @@ def checkpoint_often(facts: Facts) -> Draft | None:
             "in most steps" if round(1 / calls) < 2 else
             f"{'' if (1 / calls).is_integer() else 'about '}every {1 / calls:.0f} steps"
         )  # fmt: skip
-        each = f"{duration(ms / calls)} each"
+        each = f"{duration(beside / times if times else ms / calls)} each"
+        if times and ms - beside >= _PART * ms:
+            each += f" outside of the steps, and {span_text(ms - beside, facts)} in them"
     rare = 0 < calls * _RARE_SAVES <= 1
     draft = share_draft(
         facts, _OVERHEAD, inside + beside,
