@@ -1,6 +1,6 @@
 """Metrics that read tensors value by value in every step.
 
-Right: sync-item.
+Right: sync-item, unaccounted.
 Fix: sync-item --whole.
 """
 

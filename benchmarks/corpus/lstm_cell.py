@@ -1,6 +1,6 @@
 """A recurrent cell in a Python loop over time: thousands of small operations.
 
-Right: small-batch.
+Right: small-batch, tensor-loop.
 Fix: small-batch --batch 16 x2.
 """
 
