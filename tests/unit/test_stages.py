@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from fastprof.errors import SnapshotError
+from fastprof.report.outliers import find_outliers
 from fastprof.session.stages import Stages
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 from fastprof.snapshot.stages import Stage
 from unit.findings_runs import found, run
 
@@ -114,6 +116,22 @@ def test_a_finding_names_the_stage_in_which_it_costs_most() -> None:
     made = replace(run({"data": 30, "forward": 40}), stages=stages)
     said = " ".join(found(made)["data-loading"].evidence)
     assert "50.0 % of stage 1, 40.0 % of stage 2: look at stage 2 (Adam, loader1) first" in said
+
+
+def test_a_slow_step_is_one_that_is_slow_in_its_stage() -> None:
+    """All steps of a stage with longer steps are longer than 1.5 times the median of the run."""
+    kept = tuple(
+        OutlierStep(index, 0, ms * 1_000_000, False, (), 0, 0, False, (), 0)
+        for index, ms in ((10, 9), (60, 101), (70, 400))
+    )
+    made = replace(
+        run({"data": 30, "forward": 40}),
+        stages=(stage(0, "loader0", 2, 1), stage(50, "loader1", 100, 40)),
+        outliers=OutlierSnapshot(0, 5, 0, 0, (), 0, kept),
+    )
+    found = find_outliers(made, 2.0)
+    assert [(row.index, row.typical_ms) for row in found] == [(70, 100.0), (10, 2.0)]
+    assert find_outliers(replace(made, stages=()), 2.0)[1].index == 60
 
 
 @pytest.mark.parametrize("stages", [9, 1])

@@ -16,6 +16,7 @@ from fastprof.report.flat import top_sections
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, NodeTable, Snapshot
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
+from fastprof.snapshot.stages import Stage
 
 #: A step slower than this many times the median is an outlier.
 SLOW = 1.5
@@ -96,16 +97,47 @@ class Outlier:
 
 
 def find_outliers(snapshot: Snapshot, median_ms: float | None) -> tuple[Outlier, ...]:
-    """Return the kept steps that took more than 1.5 times ``median_ms``, slowest first."""
+    """Return the kept steps that took more than 1.5 times ``median_ms``, slowest first.
+
+    Of a run with stages, those that are slow in their stage.
+    """
     kept = snapshot.outliers
     if kept is None or median_ms is None:
         return ()
+    if snapshot.stages:
+        return _in_stages(snapshot, kept, snapshot.stages)
     slow = [step for step in kept.kept if step.wall_ns > SLOW * median_ms * 1e6]
     if not slow:
         return ()
     usual = _Usual(snapshot, kept, slow, median_ms)
     slow.sort(key=lambda step: (-step.wall_ns, step.index))
     return tuple(_outlier(snapshot, usual, step) for step in slow)
+
+
+def _in_stages(
+    snapshot: Snapshot, kept: OutlierSnapshot, stages: Sequence[Stage]
+) -> tuple[Outlier, ...]:
+    """Return the steps that are slow in their stage; the usual times of its functions are unknown.
+
+    The recorder's usual values are those of all stages.
+    """
+    found = []
+    for stage, end in zip(stages, [s.first for s in stages[1:]] + [None], strict=True):
+        if not stage.timed:
+            continue
+        usual = _Usual(snapshot, kept, (), stage.sum_ns / stage.timed / 1e6)
+        usual.sections = {name: ns / stage.timed / 1e6 for name, ns in stage.sections}
+        usual.wall_ms = stage.sum_ns / stage.timed / 1e6
+        usual.row_steps = usual.steps = 0
+        least_ns = SLOW * max(usual.wall_ms * 1e6, stage.p50_ns)
+        found += [
+            _outlier(snapshot, usual, step)
+            for step in kept.kept
+            if step.wall_ns > least_ns
+            and stage.first <= step.index
+            and (not end or step.index < end)
+        ]
+    return tuple(sorted(found, key=lambda row: (-row.wall_ms, row.index)))
 
 
 class _Usual:

@@ -35,7 +35,11 @@ def stages_text(report: Report) -> str:
         f"{duration(stage.mean_ms)}"
         for stage in report.stages
     ]
-    return f"{', '.join(parts)}. Figures without a stage are means over all." if parts else ""
+    return (
+        f"{', '.join(parts)}. Figures without a stage, functions too, are means over all."
+        if parts
+        else ""
+    )
 
 
 def stages_brief(report: Report) -> Table:
