@@ -79,6 +79,13 @@ def test_the_cpu_time_of_all_threads_is_known_with_the_hook_and_without() -> Non
         while handed.get():
             work()
 
+    class Odd(threading.Thread):
+        @property
+        def native_id(self) -> int:
+            raise LookupError("not a number of a thread")
+
+    odd = Odd(target=threading.Event().wait, daemon=True)
+    odd.start()
     thread = threading.Thread(target=drain, daemon=True)
     thread.start()
     prof = run(200, each=lambda prof, i: handed.put(1))

@@ -25,14 +25,14 @@ def thread_cpu() -> Mapping[int, int]:
         return {}
     own, found = threading.get_native_id(), {0: time.thread_time_ns()}
     for thread in threads:
-        number = getattr(thread, "native_id", None)
-        if isinstance(number, int) and number not in (0, own):
-            try:
+        try:
+            number = thread.native_id  # a class of the program may have its own
+            if isinstance(number, int) and number not in (0, own):
                 # Linux's name for a thread's clock.  Unlike pthread_getcpuclockid(), it is safe for
                 # a thread that has ended.
                 found[number] = time.clock_gettime_ns(~number << 3 | 6)
-            except own_errors(OSError):
-                continue
+        except own_errors():
+            continue
     return found
 
 
