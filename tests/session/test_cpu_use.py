@@ -73,7 +73,7 @@ def test_p8_whatever_multiprocessing_keeps_breaks_nothing(monkeypatch, children)
 def test_a_program_that_uses_all_cpus_itself_is_reported():
     """The program runs ten processes beside the training thread, on one CPU.
 
-    Other programs may use some of that CPU: then it may be a note.
+    Other programs may use much of that CPU: then nothing is promised.
     """
     code = """
 import multiprocessing, os, time
@@ -116,6 +116,7 @@ finding = found["cpu-contention"]
 assert finding.value > 50, finding
 assert f"{number(used)} of 1 CPU " in " ".join(finding.evidence), finding
 split = {row.name: row.mean_ms for row in report.steps.split}
-assert abs(finding.saving_ms - split["cpu_wait"]) < 1e-6
+saved = finding.saving_ms
+assert used < 0.8 if saved is None else abs(saved - split["cpu_wait"]) < 1e-6, finding
 """
     run_child(code).check()
