@@ -130,11 +130,9 @@ def __getattr__(name: str) -> "Any":
     module = _LAZY.get(name)
     if module is None and name not in _PACKAGES:
         raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
-    import importlib
-
     if module is None:
-        return importlib.import_module(f"fastprof.{name}")
-    value = getattr(importlib.import_module(module), name)
+        return own_imports.first_use(f"fastprof.{name}")
+    value = getattr(own_imports.first_use(module), name)
     globals()[name] = value
     return value
 

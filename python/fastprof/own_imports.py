@@ -17,6 +17,7 @@ library of the program, nothing here has an effect.
 
 import os
 import sys
+from _thread import RLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +58,45 @@ _found: "dict[str, Any]" = {}
 _kept: "dict[str, Any]" = {}
 #: The frames per trace of tracemalloc, which is off until :func:`hand_over`; 0: it was off.
 _traced_frames = 0
+
+
+#: Held while :func:`first_use` imports, and by a fork.
+_importing = RLock()
+_forks_wait = False
+_FORK_WAITS_S = 10.0
+
+
+def first_use(name: str) -> "Any":
+    """Import a module of fastprof that a public name needs; one thread at a time.
+
+    Packages import their modules.  So two threads could each wait for a module that the other
+    imports, and Python would show one of them a module that is not complete.  A fork waits, too:
+    its child could never complete what another thread imports.
+    """
+    global _forks_wait
+    import importlib
+
+    with _importing:
+        if not _forks_wait and hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=lambda: _importing.acquire(timeout=_FORK_WAITS_S),
+                after_in_parent=_forked,
+                after_in_child=_forked_child,
+            )
+            _forks_wait = True
+        return importlib.import_module(name)
+
+
+def _forked() -> None:
+    from contextlib import suppress
+
+    with suppress(RuntimeError):  # the fork waited long enough, or it began before the registration
+        _importing.release()
+
+
+def _forked_child() -> None:
+    global _importing
+    _importing = RLock()
 
 
 def is_own_command() -> bool:

@@ -9,14 +9,15 @@
 fastprof imports a framework only when you import its module here.
 """
 
-import importlib
 import pkgutil
 from typing import Any
+
+from fastprof.own_imports import first_use
 
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and name in __dir__():
-        return importlib.import_module(f"{__name__}.{name}")
+        return first_use(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -7,6 +7,8 @@ files.  Creating a logger imports its package, nothing before.
 
 from __future__ import annotations
 
+from fastprof.own_imports import first_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -33,9 +35,7 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'fastprof.loggers' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"fastprof.loggers.{module}"), name)
+    value = getattr(first_use(f"fastprof.loggers.{module}"), name)
     globals()[name] = value
     return value
 
