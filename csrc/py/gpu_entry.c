@@ -9,11 +9,6 @@
 
 #include <stdlib.h>
 
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 static fp_gpu *collector; /* owned; written once, under the GIL */
 static _Atomic uint64_t function_epoch = FP_EPOCH_OFF;
 static _Atomic uint64_t section_epoch = FP_EPOCH_OFF;
@@ -82,18 +77,6 @@ own_record(void)
     return NULL;
 }
 
-/* Normally Python's main thread.  Only that thread runs the pending calls that
- * read source lines. */
-static int
-is_main_thread(void)
-{
-#ifdef __linux__
-    return syscall(SYS_gettid) == getpid();
-#else
-    return 0;
-#endif
-}
-
 /* ---- what CUPTI calls ---- */
 
 static void
@@ -118,7 +101,8 @@ on_call(void *user, int domain, uint32_t cbid, const void *data)
         fp_split_gpu(self, blocked);
     }
     fp_lane_exit(lane);
-    if (place != 0 && is_main_thread()) {
+    /* Only that thread runs the pending calls that read source lines. */
+    if (place != 0 && fp_is_main_thread()) {
         fp_gpu_lines_note(place, blocked);
     }
 }

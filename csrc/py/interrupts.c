@@ -1,22 +1,6 @@
 #include "py/interrupts.h"
 
-/* Is this the thread that runs signal handlers and pending calls?  Clears
- * exceptions. */
-static int
-in_main_thread(void)
-{
-    PyObject *threading = PyImport_ImportModule("threading");
-    PyObject *thread =
-        threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
-    PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
-    int is_main = ident != NULL && PyLong_Check(ident) &&
-                  PyLong_AsUnsignedLong(ident) == PyThread_get_thread_ident();
-    PyErr_Clear();
-    Py_XDECREF(ident);
-    Py_XDECREF(thread);
-    Py_XDECREF(threading);
-    return is_main;
-}
+#include "py/this_thread.h"
 
 static int
 raise_again(void *arg)
@@ -38,7 +22,7 @@ let_it_come_again(void)
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     PyErr_NormalizeException(&type, &exc, &tb);
-    PyObject *raised = in_main_thread() ? PyTuple_New(3) : NULL;
+    PyObject *raised = fp_is_main_thread() ? PyTuple_New(3) : NULL;
     if (raised != NULL) {
         PyTuple_SET_ITEM(raised, 0, Py_XNewRef(type));
         PyTuple_SET_ITEM(raised, 1, Py_XNewRef(exc));

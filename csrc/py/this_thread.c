@@ -4,6 +4,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 static const fp_tls nobody;
 
 _Thread_local const fp_tls *fp_this_thread = &nobody;
@@ -66,4 +71,16 @@ fp_new_epoch(void)
 {
     static atomic_uint_fast64_t last;
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+int
+fp_is_main_thread(void)
+{
+#if defined(__linux__)
+    return syscall(SYS_gettid) == getpid();
+#elif defined(__APPLE__)
+    return pthread_main_np();
+#else
+    return 0;
+#endif
 }

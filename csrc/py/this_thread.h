@@ -47,6 +47,11 @@ fp_tls_if_any(void);
 fp_tls *
 fp_tls_own(void);
 
+/* Is this Python's main thread, which runs signal handlers and pending calls?
+ * 0 where the system does not tell. */
+int
+fp_is_main_thread(void);
+
 /* An epoch that this process has not used before.  Like the thread-local slots
  * that it guards, it survives a module that is imported again. */
 uint64_t

@@ -14,6 +14,9 @@ from fastprof.guards import dropped, own_errors
 
 _CHUNK = 1 << 20
 
+#: How a new file with a name is opened.
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+
 #: Directories with links to the process's own streams; only root can create one there.
 _STREAM_DIRECTORIES = ("/dev", "/dev/fd", "/proc/self/fd")
 
@@ -61,7 +64,8 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
 
     The content goes to a new file in the same directory, readable by its owner alone, which
     replaces ``path`` after it has reached the disk; a reader of ``path`` always sees all of the old
-    or all of the new content.  On an error the new file is removed and ``path`` is unchanged.  A
+    or all of the new content.  On Linux the file has no name until then, so that a process that is
+    killed leaves nothing.  On an error the new file is removed and ``path`` is unchanged.  A
     symbolic link at ``path`` is replaced, not followed.  Devices and pipes are written directly,
     because they cannot be replaced.
 
@@ -75,22 +79,53 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     directory = os.path.dirname(path) or os.curdir
     # Not a Path: pathlib interns each name, which 3.12 and free-threaded 3.13 keep for ever.
     temporary = os.path.join(directory, f".fastprof-{os.getpid()}-{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    fd = _unnamed(directory)
+    named = fd is None
     try:
-        fd = os.open(temporary, flags, 0o600)
+        if fd is None:
+            fd = os.open(temporary, _NEW, 0o600)
     except own_errors(OSError) as error:  # the name given by the caller says more
         raise OSError(error.errno, error.strerror, path) from None
     try:
         with open_file(fd, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            os.fsync(fd)
+            if not named:
+                _name(fd, temporary)
         os.replace(temporary, path)
     except BaseException:
         with dropped(OSError):
             os.unlink(temporary)
         raise
     _sync_directory(directory)
+
+
+def _unnamed(directory: str) -> int | None:
+    """Open a new file without a name; None: this file system or system has none."""
+    fd = None
+    with dropped(OSError, AttributeError):
+        fd = os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        if not os.path.exists(_link(fd)):  # no /proc, by which it gets a name
+            os.close(fd)
+            fd = None
+    return fd
+
+
+def _name(fd: int, path: str) -> None:
+    try:
+        os.link(_link(fd), path, src_dir_fd=fd, follow_symlinks=True)  # by linkat
+    except own_errors(OSError):  # a sandbox forbids it
+        with open_file(os.open(path, _NEW, 0o600), "wb") as stream:
+            os.lseek(fd, 0, os.SEEK_SET)
+            while chunk := os.read(fd, _CHUNK):
+                stream.write(chunk)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def _link(fd: int) -> str:
+    return f"/proc/self/fd/{fd}"
 
 
 def _is_stream(path: str) -> bool:

@@ -275,13 +275,26 @@ else:
     )
 
 
-def test_the_exit_of_a_signal_handler_inside_the_synchronize_function_ends_the_program() -> None:
+SHADOW = """
+import types
+sys.modules["threading"] = types.ModuleType("threading")
+sys.modules["threading"]._shutdown = lambda: None
+"""
+
+
+@pytest.mark.parametrize("shadow", ["", SHADOW])
+def test_the_exit_of_a_signal_handler_inside_the_synchronize_function_ends_the_program(
+    shadow: str,
+) -> None:
     result = run_child(
         """
 import signal, sys, time
 import fastprof._core as c
 signal.signal(signal.SIGALRM, lambda *args: sys.exit(7))
 r = c.Recorder(); r.start_sections()
+"""
+        + shadow
+        + """
 c.set_sync_function(lambda: time.sleep(0.001))
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 deadline = time.monotonic() + 20

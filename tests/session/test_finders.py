@@ -47,3 +47,20 @@ def test_an_import_during_which_the_waiting_ends_finds_its_module(make, monkeypa
     finally:
         sys.modules.pop("only_one_finds_this", None)
     assert sys.meta_path == [ends, only, *before]
+
+
+@pytest.mark.parametrize("make", [TorchImport, CudaInit])
+def test_the_list_of_finders_stays_the_programs_own(make, monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
+    path, before = sys.meta_path, list(sys.meta_path)
+    waiting = make(lambda: None)
+    waiting.watch()
+    assert sys.meta_path is path
+    assert path == [waiting, *before]
+    later = Empty()
+    path.append(later)  # as the program does
+    waiting.forget()
+    assert sys.meta_path is path
+    assert path == [*before, later]
+    path.remove(later)

@@ -97,6 +97,54 @@ def test_p5_what_was_there_stays_when_writing_fails(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+KILLED = """
+import os, sys
+from fastprof.fileio import atomic_write
+with atomic_write(sys.argv[1]) as stream:
+    stream.write(b"half of the n")
+    stream.flush()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
+def test_p5_a_process_that_is_killed_while_it_writes_leaves_nothing(tmp_path):
+    try:
+        os.close(os.open(tmp_path, os.O_RDWR | os.O_TMPFILE))
+    except OSError:
+        pytest.skip("this file system has no files without a name")
+    path = tmp_path / "out"
+    for content in (None, b"old"):
+        if content is not None:
+            path.write_bytes(content)
+        command = [sys.executable, "-c", KILLED, str(path)]
+        assert subprocess.run(command, check=False, env=child_env()).returncode == -signal.SIGKILL
+        assert list(tmp_path.iterdir()) == ([] if content is None else [path])
+
+
+@pytest.mark.parametrize("refused", ["link", "open", "exists"])
+def test_p5_where_files_without_a_name_are_refused_others_are_written(
+    tmp_path, monkeypatch, refused
+):
+    def refuses(*args, **kwargs):
+        nameless = getattr(os, "O_TMPFILE", 0)
+        if refused == "open" and args[1] & nameless != nameless:
+            return opens(*args, **kwargs)
+        raise PermissionError(1, "no")
+
+    opens = os.open
+    if refused == "exists":
+        monkeypatch.setattr("fastprof.fileio.os.path.exists", lambda path: False)
+    else:
+        monkeypatch.setattr(f"fastprof.fileio.os.{refused}", refuses)
+    path = tmp_path / "out"
+    for content in (b"new" * 1000, b"newer"):
+        write(path, content)
+        assert path.read_bytes() == content
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert list(tmp_path.iterdir()) == [path]
+
+
 def test_f40_full_disk():
     device = Path("/dev/full")
     with pytest.raises(OSError, match="No space left"):

@@ -29,6 +29,7 @@ from fastprof.names import encodable, printable
 from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
 from fastprof.session.patching.collector import collector_paused
+from fastprof.session.patching.replaced import Replaced
 
 #: The signal whose handler in Python the others run; nothing sends it.  0: this platform has none.
 _CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
@@ -113,8 +114,8 @@ class Endings:
         self._leaving: threading.Lock | None = None
         #: The program reached its end or called ``sys.exit(0)``.
         self.in_order = False
-        #: The functions of ``os`` that are wrapped, and the wrappers.
-        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        self._wrapped = Replaced()  # functions of os
+        self._wrappers: list[Any] = []
         #: The functions of the C extension, while signals are handled.
         self._signal: Any = None
 
@@ -204,8 +205,8 @@ class Endings:
         wrapper.__module__, wrapper.__name__, wrapper.__qualname__ = "os", name, name
         if real in os.supports_fd:
             os.supports_fd.add(wrapper)
-        self._wrapped[name] = (real, wrapper)
-        setattr(os, name, wrapper)
+        self._wrappers.append(wrapper)
+        self._wrapped.put(os, name, wrapper)
 
     def hold(self) -> None:
         """Make signals wait from now on, until the recording is saved."""
@@ -307,10 +308,8 @@ class Endings:
 
     def _restore(self) -> None:
         """Restore the actions that are still fastprof's: the program may have set others."""
-        for name, (real, wrapper) in self._wrapped.items():
-            os.supports_fd.discard(wrapper)
-            if getattr(os, name) is wrapper:
-                setattr(os, name, real)
+        os.supports_fd.difference_update(self._wrappers)
+        self._wrapped.restore()
         if self._signal is not None:
             self._signal.leave_end_signals()
             # Equal, not identical: a bound method is a new object each time.

@@ -6,6 +6,7 @@ from typing import Any
 from fastprof.guards import is_from_outside, own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.own_time import clock
+from fastprof.session.patching.replaced import Replaced
 from fastprof.session.patching.wrapping import After, Args, Before, wrap
 
 Fail = Callable[[str, BaseException], None]
@@ -115,16 +116,6 @@ class Guarded:
         return wrap(original, before and guarded_before, guarded_after, skip)
 
     def _put(self, owner: Any, name: str, new: Any) -> None:
-        inherited, original = name not in vars(owner), getattr(owner, name)
-        setattr(owner, name, new)
-
-        def undo() -> None:
-            # Do not overwrite foreign functions that were set since.
-            if vars(owner).get(name) is not new:
-                return
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        self._undo.append(undo)
+        replaced = Replaced()
+        replaced.put(owner, name, new)
+        self._undo.append(replaced.restore)

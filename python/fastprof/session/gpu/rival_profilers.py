@@ -10,14 +10,11 @@ the program: arguments, results and exceptions pass through unchanged.
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from fastprof.session.patching.replaced import Replaced
 from fastprof.session.patching.wrapping import FAILED, After, Args, Before, Kwargs, wrap
-
-#: Wrappers that stayed below foreign wrappers at their end -> the function they wrap.
-_left: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 class Told(Protocol):
@@ -93,8 +90,7 @@ class _Watch:
     def __init__(self, told: Told) -> None:
         self._told = told
         self._holding = False
-        # (module, attribute, original, replacement)
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replaced = Replaced()
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:
         """Return the callbacks before and after each of the functions."""
@@ -121,23 +117,14 @@ class _Watch:
             wrapper = wrap(original, before, after)
             for module in modules:
                 if getattr(module, name) is original:
-                    setattr(module, name, wrapper)
-                    self._replaced.append((module, name, original, wrapper))
+                    self._replaced.put(module, name, wrapper)
         self.adopt(modules[0])
         if self.busy():
             self._hold()
 
     def uninstall(self) -> None:
         """Restore the functions, unless foreign functions replaced ours since."""
-        replaced, self._replaced = self._replaced, []
-        for module, name, original, wrapper in replaced:
-            if getattr(module, name, None) is wrapper:
-                # Two watches of one run may end in either order.
-                while original in _left:
-                    original = _left[original]
-                setattr(module, name, original)
-            else:
-                _left[wrapper] = original
+        self._replaced.restore()
         self._holding = False
 
     def _hold(self, args: Args = (), kwargs: Kwargs | None = None) -> None:

@@ -29,6 +29,7 @@ from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
+from fastprof.session.patching.replaced import Replaced
 from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
 from fastprof.snapshot.kinds import int_or_none
 from fastprof.snapshot.loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
@@ -65,7 +66,7 @@ class Watches:
         self.profiles = profiles
         self.on = True
         self._by_tag: dict[int, LoaderWatch] = {}
-        self._replaced: list[tuple[type, str, Any, Any]] = []
+        self._replaced = Replaced()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         #: The iterator whose workers start or end now, outside of steps, by address.
         self._apart = 0
@@ -94,10 +95,7 @@ class Watches:
 
     def restore(self) -> None:
         """Restore all methods."""
-        while self._replaced:
-            owner, name, original, ours = self._replaced.pop()
-            if owner.__dict__.get(name) is ours:
-                setattr(owner, name, original)
+        self._replaced.restore()
 
     def give_up(self, error: BaseException) -> None:
         """Stop watching workers: an attribute is not as expected."""
@@ -162,10 +160,8 @@ class Watches:
     ) -> None:
         owner = next(cls for cls in kind.__mro__ if name in cls.__dict__)
         original = owner.__dict__[name]
-        if all(original is not ours for _, _, _, ours in self._replaced):
-            ours = wrap(original, before, after)
-            setattr(owner, name, ours)
-            self._replaced.append((owner, name, original, ours))
+        if not self._replaced.has(original):
+            self._replaced.put(owner, name, wrap(original, before, after))
 
 
 class LoaderWatch:

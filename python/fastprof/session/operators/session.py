@@ -17,7 +17,8 @@ from fastprof.guards import dropped
 from fastprof.session.operators.forked_exit import let_children_exit
 from fastprof.session.operators.torch_profile import one_cycle, start_quietly
 from fastprof.session.operators.user_profiler import ForeignProfiler
-from fastprof.session.patching.wrapping import After, Before, wrap
+from fastprof.session.patching.replaced import Replaced
+from fastprof.session.patching.wrapping import wrap
 
 
 def in_backward() -> bool:
@@ -137,35 +138,12 @@ class Session:
             self._hushed = True
 
 
-class _Wrappers:
-    """Functions of torch that call one of ours, too."""
-
-    def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
-
-    def add(self, owner: Any, name: str, before: Before | None, after: After) -> None:
-        original = getattr(owner, name)
-        wrapper = wrap(original, before, after)
-        setattr(owner, name, wrapper)
-        self._replaced.append((owner, name, original, wrapper))
-
-    def forget(self) -> None:
-        """Restore them, unless foreign functions replaced ours since."""
-        for owner, name, original, wrapper in self._replaced:
-            if getattr(owner, name) is wrapper:
-                setattr(owner, name, original)
-        self._replaced.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self._replaced)
-
-
 class BackwardEnds:
     """Calls ``ended`` whenever a call of autograd has ended, from :meth:`watch` on."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
-        self._wrappers = _Wrappers()
+        self._wrappers = Replaced()
 
     def watch(self) -> None:
         """Wrap torch's functions, if they are not wrapped yet."""
@@ -173,11 +151,14 @@ class BackwardEnds:
             return
         # Called by each user of autograd, and by no other hooks of fastprof.
         for name in ("backward", "grad"):
-            self._wrappers.add(_autograd(), name, None, lambda args, kwargs, result: self._ended())
+            original = getattr(_autograd(), name)
+            self._wrappers.put(
+                _autograd(), name, wrap(original, None, lambda args, kwargs, result: self._ended())
+            )
 
     def forget(self) -> None:
         """Restore torch's functions."""
-        self._wrappers.forget()
+        self._wrappers.restore()
 
 
 class OpenBlocks:
@@ -188,19 +169,20 @@ class OpenBlocks:
 
     def __init__(self) -> None:
         self._here = threading.local()
-        self._wrappers = _Wrappers()
+        self._wrappers = Replaced()
 
     def watch(self) -> None:
         """Notice blocks from now on."""
         if not self._wrappers:
             block = sys.modules["torch.autograd.profiler"].record_function
             # Noted before it begins: an exception from outside may come just after.
-            self._wrappers.add(block, "__enter__", self._begins, lambda args, kwargs, result: None)
-            self._wrappers.add(block, "__exit__", None, self._left)
+            began = wrap(block.__enter__, self._begins, lambda args, kwargs, result: None)
+            self._wrappers.put(block, "__enter__", began)
+            self._wrappers.put(block, "__exit__", wrap(block.__exit__, None, self._left))
 
     def forget(self) -> None:
         """Restore torch's functions."""
-        self._wrappers.forget()
+        self._wrappers.restore()
 
     def end(self) -> None:
         """End those of this thread, the innermost first; their second end does nothing."""

@@ -1,4 +1,7 @@
-"""fastprof's finders on ``sys.meta_path``, which wait for an import."""
+"""fastprof's finders on ``sys.meta_path``, which wait for an import.
+
+The list stays the program's own object: it may have kept it, to add a finder later.
+"""
 
 import sys
 from typing import Any
@@ -6,14 +9,28 @@ from typing import Any
 
 def add_finder(finder: Any) -> None:
     """Put ``finder`` before the others on ``sys.meta_path``."""
-    # A new list here, too: before 3.12 the interpreter keeps the first one, with what it contains,
-    # until after the program's objects are destroyed.
-    sys.meta_path = [finder, *sys.meta_path]
+    sys.meta_path.insert(0, finder)
 
 
 def remove_finder(finder: Any) -> None:
     """Remove ``finder`` from ``sys.meta_path``, if it is there."""
-    if any(other is finder for other in sys.meta_path):
-        # Replace the list: removing an entry would make an import that iterates over it, here or in
-        # another thread, skip a finder.
-        sys.meta_path = [other for other in sys.meta_path if other is not finder]
+    path = sys.meta_path
+    if not any(other is finder for other in path):
+        return
+    rest = [other for other in path if other is not finder]
+    if _is_iterated():
+        # An import that is past it would skip the next finder.
+        sys.meta_path = rest
+    else:
+        path[:] = rest
+
+
+def _is_iterated() -> bool:
+    """Return whether an import, in this thread or another, searches ``sys.meta_path`` now."""
+    for frame in sys._current_frames().values():
+        at: Any = frame
+        while at is not None:
+            if at.f_code.co_name == "_find_spec" and "importlib" in at.f_code.co_filename:
+                return True
+            at = at.f_back
+    return False

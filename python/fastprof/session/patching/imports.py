@@ -11,6 +11,7 @@ from typing import Any
 from fastprof.guards import own_errors
 from fastprof.report.origin import import_class
 from fastprof.session.part import Part
+from fastprof.session.patching.replaced import Replaced
 
 #: The class of a library module's body by :func:`fastprof.report.origin.import_class`.
 _LIBRARYS = 2
@@ -30,16 +31,17 @@ class LightImports(Part):
     in_loop = True
 
     def __init__(self, recorder: Any) -> None:
-        self._installed = _around(SourceFileLoader.exec_module, recorder)
+        self._recorder = recorder
+        self._replaced = Replaced()
 
     def install(self) -> None:
         """Begin to follow imports."""
-        SourceFileLoader.exec_module = self._installed  # type: ignore[method-assign, assignment]
+        around = _around(SourceFileLoader.exec_module, self._recorder)
+        self._replaced.put(SourceFileLoader, "exec_module", around)
 
     def end(self, count: int = 0) -> None:
         """Stop following imports: the run is about to end."""
-        if vars(SourceFileLoader).get("exec_module") is self._installed:
-            del SourceFileLoader.exec_module  # inherited
+        self._replaced.restore()
 
     def forget(self) -> None:
         """Clean up in a forked child, where the run has ended."""
