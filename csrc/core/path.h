@@ -33,12 +33,20 @@ fp_thread_stands(const fp_thread *t)
     return __atomic_load_n(&t->cur, __ATOMIC_ACQUIRE);
 }
 
-/* Charges the time up to [now] to the current node. */
+/* Ticks: a clock that goes back farther was set, and goes on from there.
+ * Processors differ by less; external timers have units of 1 ns to 1 s. */
+#define FP_CLOCK_WAS_SET ((uint64_t)1 << 32)
+
+/* Charges the time up to [now] to the current node.  If the clock goes back, no
+ * time is charged a second time. */
 static inline void
 fp_thread_charge(fp_thread *t, int64_t now)
 {
     if (FP_UNLIKELY(now < t->last)) {
         t->counters.clock_back++;
+        if ((uint64_t)t->last - (uint64_t)now < FP_CLOCK_WAS_SET) {
+            return;
+        }
     }
     else {
         /* Unsigned: an external timer may return any value, and signed

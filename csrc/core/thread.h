@@ -31,7 +31,7 @@ typedef struct fp_counters {
     uint64_t out_of_order; /* sections closed before an inner one */
     uint64_t stray_exit;   /* section exits without an open entry */
     uint64_t wrong_thread; /* ... whose entry is in another thread */
-    uint64_t clock_back;   /* negative intervals, counted as 0 */
+    uint64_t clock_back;   /* readings before the latest one */
 } fp_counters;
 
 typedef struct fp_open {

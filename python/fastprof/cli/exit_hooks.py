@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from fastprof.cli.messages import on_lines
-from fastprof.clock import time
+from fastprof.clock import acquired, time
 from fastprof.names import encodable, printable
 from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
@@ -286,7 +286,7 @@ class Endings:
         leaving = self._leaving
         if leaving is not None:
             # Not for ever: this thread may have a lock that the saving thread needs.
-            if not leaving.acquire(timeout=_MAIN_WAITS_S):
+            if not acquired(leaving, _MAIN_WAITS_S):
                 return
             leaving.release()
         if not number:

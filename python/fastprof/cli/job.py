@@ -114,7 +114,7 @@ def _wait(
     folder: str, name: str, world_size: int, began_ns: int, may_wait: Callable[[], bool]
 ) -> list[str]:
     """Return the files of this job's ranks, all of them or those written in time."""
-    began = time.monotonic()
+    began, pauses = time.monotonic(), 0
     told = False
     paths = {os.path.join(folder, f"rank{rank}_{name}") for rank in range(world_size)}
     # A file server's clock may be behind, so this rank's file counts whatever its time is.
@@ -122,13 +122,14 @@ def _wait(
     found = {path for path in (own,) if os.path.exists(path)}
     while may_wait():
         found |= {path for path in paths - found if _is_new(path, began_ns)}
-        waited = time.monotonic() - began
+        waited = max(time.monotonic() - began, pauses * _LOOK_S)
         if found == paths or waited >= PATIENCE_S:
             break
         if waited >= _SILENT_S and not told:
             told = True
             complain(f"rank 0 waits for the files of the other ranks, {PATIENCE_S:.0f} s at most")
         time.sleep(_LOOK_S)
+        pauses += 1
     return sorted(found)
 
 

@@ -82,7 +82,9 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"{plural(steps.count, 'step')}, all warm-up")
     parts.append(f"{duration(report.wall_ms)} recorded")
     cost = report.overhead
-    if cost.steps_share is not None:
+    if cost.functions_ms is None and has_functions(report.snapshot):
+        parts.append("overhead unknown")
+    elif cost.steps_share is not None:
         # The table's row lacks what has no known place, and is a part of waits for a CPU as well.
         least = min((cost.least_steps_share or 0.0, *_located(report)))
         share = percent_between(least, cost.steps_share)

@@ -24,7 +24,7 @@ _COUNTERS = {
     "out_of_order": "Sections left while an inner one was still open",
     "stray_exit": "Section exits without an entry, ignored",
     "wrong_thread": "Section exits in another thread than the entry, ignored",
-    "clock_back": "Times the clock went back (the interval counts as 0)",
+    "clock_back": "Readings of a clock that had gone back (no time counts twice)",
     "clock_jumps": "Jumps of the clock (the machine slept, or was migrated), which times of this "
     "run may include",
     "timer_errors": "Readings of the external timer that failed (taken as 0)",

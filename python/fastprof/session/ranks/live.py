@@ -16,7 +16,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from fastprof.clock import time
+from fastprof.clock import acquired, time
 from fastprof.guards import dropped, own_errors
 from fastprof.names import readable
 from fastprof.session.part import Part
@@ -76,14 +76,15 @@ class _Ending:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._gate = _thread.allocate_lock()
-        self._gate.acquire()
+        #: Open when the flag is set.
+        self.gate = _thread.allocate_lock()
+        self.gate.acquire()
 
     def set(self) -> None:
         """Set the flag and end the waiting."""
         self._is_set = True
         with suppress(RuntimeError):  # it is open
-            self._gate.release()
+            self.gate.release()
 
     def is_set(self) -> bool:
         """Return whether the flag is set."""
@@ -91,9 +92,9 @@ class _Ending:
 
     def wait(self, seconds: float) -> bool:
         """Wait until the flag is set, at most ``seconds``; return whether it is set."""
-        if not self._is_set and self._gate.acquire(timeout=max(0.0, seconds)):
+        if not self._is_set and self.gate.acquire(timeout=max(0.0, seconds)):
             with suppress(RuntimeError):
-                self._gate.release()
+                self.gate.release()
         return self._is_set
 
 
@@ -170,9 +171,9 @@ class LiveRanks(Part):
         self._ends_at = self._hears_until + _PATIENCE_S
         self._ending.set()
         if self._started and self._may_wait is not None:
-            self._taken.wait(_PATIENCE_S)
+            acquired(self._taken.gate, _PATIENCE_S)
         elif self._started:
-            if self._running.acquire(timeout=_PATIENCE_S):
+            if acquired(self._running, _PATIENCE_S):
                 self._running.release()
         elif self._mode is True or (self._mode and _is_first(self._identity)):
             self._why_not = _why_not(self._identity)
@@ -188,11 +189,13 @@ class LiveRanks(Part):
         if not self._started or self._may_wait is None:
             return None
         waited = self._may_wait()
-        while not self._running.acquire(timeout=_SLICE_S):
+        for _ in range(round((LAST_S + _PATIENCE_S) / _SLICE_S)):
+            if acquired(self._running, _SLICE_S):
+                self._running.release()
+                break
             # If the thread may no longer wait, it has read all windows that it could.
             if time.monotonic() >= self._ends_at or waited != self._may_wait():
-                return self._job
-        self._running.release()
+                break
         return self._job
 
     def forget(self) -> None:
@@ -411,6 +414,7 @@ class _Talk:
             self._hear(judge, began)
             return judge.job_now(began)
         world = min(self._world, MAX_RANKS)
+        paused = 0.0
         while True:
             began = time.monotonic()
             for rank, value in self._windows(until):
@@ -418,9 +422,11 @@ class _Talk:
                     judge.hear(rank, value, began)
             took = time.monotonic() - began
             ended = [rank for rank, window in judge.windows.items() if rank and window.ended]
-            if len(ended) >= world - 1 or began + took >= until:
+            if len(ended) >= world - 1 or began + took >= until or paused >= LAST_S:
                 break
-            time.sleep(min(max(_SLICE_S, 4 * took), max(0.0, until - began)))
+            pause = min(max(_SLICE_S, 4 * took), max(0.0, until - began))
+            time.sleep(pause)
+            paused += pause
         judge.hear(self._rank, encode(last), began)
         return judge.job_now(began)
 
