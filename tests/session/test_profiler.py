@@ -15,6 +15,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof import profile_section
+from fastprof.report.threads import training_thread
 from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.periodic import timings
 from fastprof.session.profiler import run_of
@@ -521,3 +522,34 @@ def test_a_run_without_a_handle_is_recorded_to_its_end() -> None:
     gc.collect()
     assert run.snapshot().steps.count == 1
     assert fastprof.stop() is not None
+
+
+@pytest.mark.parametrize("outliers", [0, 5])
+def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path: Path) -> None:
+    """The thread with most time in sections was taken for it."""
+    stop = threading.Event()
+
+    def background() -> None:
+        with profile_section("prefetch"):
+            stop.wait()
+
+    def work() -> int:
+        return sum(i * i for i in range(4000))
+
+    with fastprof.Profiler(functions=True, recorder={"outliers": outliers}) as prof:
+        thread = threading.Thread(target=background, name="prefetcher")
+        thread.start()
+        for _ in range(20):
+            with profile_section("forward"):
+                pass
+            work()
+            prof.step()
+        stop.set()
+        thread.join()
+    prof.report().save(tmp_path / "run.fprof")
+    snapshot = fastprof.load(tmp_path / "run.fprof").snapshot
+    number = training_thread(snapshot)
+    assert number == snapshot.steps.thread
+    nodes = snapshot.threads[number].nodes
+    assert "work" in {snapshot.keys[key].name.rpartition(".")[2] for key in nodes.key}
+    assert "prefetcher" not in snapshot.threads[number].name

@@ -321,7 +321,7 @@ def _section(row: Sequence[Any]) -> SectionStats:
 def _steps(data: Mapping[str, Any] | None) -> Steps:
     if data is None:
         return Steps()
-    fields = {name: value for name, value in data.items() if name != "thread"}
+    fields = dict(data)
     hist = _histogram(fields.pop("hist"))
     rows = tuple(StepRow(*row) for row in fields.pop("rows"))
     recent = tuple(fields.pop("recent_ns"))

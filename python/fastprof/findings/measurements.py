@@ -30,7 +30,7 @@ from fastprof.lazy import Lazy
 from fastprof.names import file_name, readable
 from fastprof.report.correct import correct
 from fastprof.report.framework import framework_of
-from fastprof.report.functions import split_by_section, thread_of_steps
+from fastprof.report.functions import split_by_section
 from fastprof.report.gpu import NO_SECTION as NOT_IN_SECTION
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
@@ -41,6 +41,7 @@ from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps
 from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, ThreadTree
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -194,7 +195,7 @@ class Facts:
     @Lazy
     def _trained(self) -> int:
         """Index of the thread that ran the sections of steps."""
-        return thread_of_steps(self.report.view)
+        return training_thread(self.report.view)
 
     @property
     def thread(self) -> ThreadTree | None:

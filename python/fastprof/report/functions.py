@@ -11,6 +11,7 @@ from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_g
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
@@ -52,7 +53,7 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
     """Return the functions that the training thread calls outside of sections."""
     if not snapshot.threads:
         return ()
-    thread = thread_of_steps(snapshot)
+    thread = training_thread(snapshot)
     column = correct(snapshot, enabled=correct_times).self_ns[thread]
     nodes, groups = snapshot.threads[thread].nodes, function_groups(snapshot)
     outside = [top < 0 for top in top_sections(nodes, snapshot.keys)]
@@ -78,16 +79,6 @@ def split_by_section(snapshot: Snapshot, kind: str) -> dict[str, float]:
         name = snapshot.keys[key].name if key >= 0 else UNACCOUNTED
         found[name] = found.get(name, 0.0) + place.ns / snapshot.steps.measured / 1e6
     return found
-
-
-def thread_of_steps(snapshot: Snapshot) -> int:
-    """Return the index of the thread that ran the sections of steps."""
-    in_steps = {row.key for row in snapshot.steps.rows}
-    ns: dict[int, int] = {}
-    for section in snapshot.sections:
-        if section.key in in_steps:
-            ns[section.thread] = ns.get(section.thread, 0) + section.outer_ns
-    return max(ns, key=lambda thread: ns[thread]) if ns else 0
 
 
 def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:

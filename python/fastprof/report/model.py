@@ -22,7 +22,6 @@ from fastprof.report.functions import (
     functions,
     functions_in,
     functions_outside,
-    thread_of_steps,
     worker_tables,
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured
@@ -55,6 +54,7 @@ from fastprof.report.run_phases import (
 from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.stages import StageRow, stage_rows
 from fastprof.report.step_table import step_table
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -255,7 +255,7 @@ class Report:
 
 def _in_steps(view: Snapshot, steps: StepTable, phase: str) -> dict[str, int]:
     """Return the times in ns of the parts of steps; empty: ``view`` has much that is in none."""
-    if phase != RUN_PHASES[STEPS] or beyond_steps_ns(view, phase, thread_of_steps(view)):
+    if phase != RUN_PHASES[STEPS] or beyond_steps_ns(view, phase, training_thread(view)):
         return {}
     return {row.name: row.total_ns for row in steps.rows}
 

@@ -5,7 +5,6 @@ from statistics import fmean, median
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.figures import duration, percent_between, plural
-from fastprof.report.functions import thread_of_steps
 from fastprof.report.in_run import (
     HookFactors,
     hook_cost,
@@ -18,6 +17,7 @@ from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
 from fastprof.report.run_phases import view_of
 from fastprof.report.step_costs import costs_by_section
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -85,7 +85,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     if correction.factors is not None:
         running_ns = max(running_ns, steps.measured * median(running or (0,)))
     if hook:
-        thread = thread_of_steps(view)
+        thread = training_thread(view)
         cost = sum(costs_by_section(whole, view).values())
         cost -= costs.timed_in_steps  # `own` has it
         for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):

@@ -11,7 +11,6 @@ from fastprof.report.flat import (
     node_groups,
     top_sections,
 )
-from fastprof.report.functions import thread_of_steps
 from fastprof.report.gpu import use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.in_run import own_costs
@@ -19,6 +18,7 @@ from fastprof.report.model_gpu import GpuUse
 from fastprof.report.rows import SectionRow
 from fastprof.report.stats import QUANTILES, histogram_quantiles, merge_histograms
 from fastprof.report.step_costs import costs_by_node
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import SectionStats, Snapshot
 
 
@@ -77,7 +77,7 @@ def section_rows(
 
 def _nested(snapshot: Snapshot) -> frozenset[str]:
     """Return the names of sections that ran inside another one, or in other threads."""
-    keys, training = snapshot.keys, thread_of_steps(snapshot)
+    keys, training = snapshot.keys, training_thread(snapshot)
     names: set[str] = set()
     for number, thread in enumerate(snapshot.threads):
         nodes = thread.nodes
@@ -96,7 +96,7 @@ def _columns(whole: Snapshot, snapshot: Snapshot, correction: Correction) -> lis
     if correction.applied and columns:
         own = own_costs(whole)
         own_ns = (own.timed or 0.0) if snapshot is whole else own.timed_in_steps
-        number = thread_of_steps(snapshot)
+        number = training_thread(snapshot)
         nodes = snapshot.threads[number].nodes
         costs, _ = costs_by_node(snapshot, own_ns)
         columns[number] = tuple(

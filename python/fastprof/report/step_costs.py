@@ -2,9 +2,9 @@
 
 from fastprof.report.correct import correct
 from fastprof.report.flat import top_sections
-from fastprof.report.functions import thread_of_steps
 from fastprof.report.in_run import own_costs
 from fastprof.report.origin import is_own
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 
 #: The part of a step in no section.
@@ -42,7 +42,7 @@ def costs_by_node(view: Snapshot, own_ns: float) -> tuple[list[float], float]:
     correction = correct(view)
     if not correction.applied or not view.threads:
         return [], own_ns
-    number = thread_of_steps(view)
+    number = training_thread(view)
     nodes, column = view.threads[number].nodes, correction.self_ns[number]
     owns = [is_own(key) for key in view.keys]
     tops = top_sections(nodes, view.keys)
@@ -60,7 +60,7 @@ def _by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
     nodes_costs, rest_ns = costs_by_node(view, own_costs(whole).timed_in_steps)
     costs = {NO_SECTION: rest_ns}
     if nodes_costs:
-        tops = top_sections(view.threads[thread_of_steps(view)].nodes, view.keys)
+        tops = top_sections(view.threads[training_thread(view)].nodes, view.keys)
         for top, ns in zip(tops, nodes_costs, strict=True):
             costs[top] = costs.get(top, 0.0) + ns
     return costs

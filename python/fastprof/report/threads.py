@@ -4,7 +4,13 @@ from fastprof.snapshot import Snapshot
 
 
 def training_thread(snapshot: Snapshot) -> int:
-    """Return the number of the thread whose steps were recorded; -1: there is none."""
+    """Return the number of the thread whose steps were recorded; -1: there is no thread.
+
+    Without steps, and in runs of earlier versions, it is the thread with most time in sections or
+    with most calls.
+    """
+    if snapshot.steps.thread is not None:
+        return snapshot.steps.thread
     if snapshot.outliers is not None and 0 <= snapshot.outliers.thread < len(snapshot.threads):
         return snapshot.outliers.thread
     entered: dict[int, int] = {}

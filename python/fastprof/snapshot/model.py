@@ -308,6 +308,8 @@ class Steps(Record):
     apart: Count = 0
     unprofiled: tuple[PlainSteps, ...] = ()
     unprofiled_cpu: tuple[PlainCpu, ...] | None = None
+    #: The thread whose steps these are; None: not known, as in runs of earlier versions.
+    thread: ThreadIndex | None = None
 
     def check(self, known: Known) -> None:
         kinds = dict(self.split)
