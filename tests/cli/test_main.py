@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import collections
+import gc
 import json
 import os
 import pstats
@@ -388,3 +389,25 @@ def test_help_has_single_percent_signs(command: str, capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     assert "%" in text
     assert "%%" not in text
+
+
+def test_a_report_of_a_saved_run_is_made_without_collections(
+    saved: dict[str, Path], tmp_path: Path
+) -> None:
+    # Each would visit all objects of a large run's report.
+    found: list[str] = []
+    main(["report", str(saved["fprof"])])  # imports its modules
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        found.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        for file in (str(saved["fprof"]), "no such file"):
+            gc.collect()
+            found.clear()
+            main(["report", file, "-o", str(tmp_path / "out.html")])
+            assert found.count("start") <= 1  # one is due as soon as the collector is on again
+            assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(note)

@@ -4,11 +4,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from fastprof.cli.exit_hooks import complain, said
 from fastprof.cli.output import output_told_of, write_text
 from fastprof.cli.parsing import USAGE_ERROR, nearest
 from fastprof.errors import FastprofError
+from fastprof.session.patching.collector import collector_paused
 
 #: Command -> its module and function, and its line in the help.
 _TABLE = {
@@ -46,6 +48,8 @@ _TABLE = {
 }
 #: Commands that record; the others read recordings.
 _RECORDING = ("run", "quickcheck", "demo")
+#: Commands that end with their answer and build it from millions of objects without cycles.
+_WITHOUT_COLLECTOR = ("report", "compare", "check")
 
 _HELP = f"""\
 usage: fastprof COMMAND ...
@@ -137,7 +141,8 @@ def _main(args: list[str]) -> int:
     if name in _RECORDING:
         return int(command(rest))
     try:
-        return int(command(rest))
+        with collector_paused() if name in _WITHOUT_COLLECTOR else nullcontext():
+            return int(command(rest))
     except (OSError, ValueError, FastprofError) as error:
         complain(said(error))
         return USAGE_ERROR
