@@ -2,9 +2,20 @@
 
 #include "core/steps_split.h"
 
-/* The slot of (node, kind); NULL: the table is full. */
+#include <string.h>
+
+enum {
+    /* In a nearly full table a search takes too long. */
+    FULL = FP_SPLIT_PLACES - FP_SPLIT_PLACES / 8,
+    /* The collector runs in any function; sections are few, and findings need
+     * their places. */
+    FULL_OF_GC = FP_SPLIT_PLACES / 2,
+};
+
+/* The slot of (node, kind), a new one if fewer than [full] are in use; else
+ * NULL. */
 static fp_split_place *
-place_of(fp_split *s, const fp_node *n, fp_kind kind)
+place_of(fp_split *s, const fp_node *n, fp_kind kind, uint32_t full)
 {
     enum { MASK = FP_SPLIT_PLACES - 1 };
     uint32_t i = (n->index * 2654435761u >> 16) + (uint32_t)kind;
@@ -14,8 +25,7 @@ place_of(fp_split *s, const fp_node *n, fp_kind kind)
             return p;
         }
         if (p->node == NULL) {
-            /* In a nearly full table a search takes too long. */
-            if (s->places == FP_SPLIT_PLACES - FP_SPLIT_PLACES / 8) {
+            if (s->places >= full) {
                 return NULL;
             }
             s->places++;
@@ -31,7 +41,8 @@ void
 fp_split_add_place(fp_split *s, const fp_node *n, fp_kind kind, int64_t ticks)
 {
     s->step.kind[kind] += ticks;
-    fp_split_place *p = place_of(s, n, kind);
+    uint32_t full = kind == FP_KIND_GC ? FULL_OF_GC : FULL;
+    fp_split_place *p = place_of(s, n, kind, full);
     if (p == NULL) {
         return;
     }
@@ -40,6 +51,22 @@ fp_split_add_place(fp_split *s, const fp_node *n, fp_kind kind, int64_t ticks)
         p->used = 1;
         p->next = s->used;
         s->used = (uint16_t)(p - s->place + 1);
+    }
+}
+
+/* Removes places without time in measured steps: imports have hundreds. */
+static void
+drop_unmeasured(fp_split *s)
+{
+    fp_split_place before[FP_SPLIT_PLACES];
+    memcpy(before, s->place, sizeof(before));
+    memset(s->place, 0, sizeof(s->place));
+    s->places = 0;
+    for (uint32_t i = 0; i < FP_SPLIT_PLACES; i++) {
+        if (before[i].sum_ticks > 0) {
+            const fp_split_place *p = &before[i];
+            *place_of(s, p->node, (fp_kind)p->kind, FP_SPLIT_PLACES) = *p;
+        }
     }
 }
 
@@ -54,4 +81,7 @@ fp_split_end_places(fp_split *s, int measured)
         at = p->next;
     }
     s->used = 0;
+    if (!measured && s->places >= FULL_OF_GC) {
+        drop_unmeasured(s);
+    }
 }

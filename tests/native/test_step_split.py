@@ -131,6 +131,39 @@ def test_both_hooks_find_the_same_places(backend):
     }
 
 
+def collect_in_many_functions():
+    """Collect garbage in more functions than a recording has places."""
+    scope = {"gc": gc}
+    for i in range(300):
+        exec(f"def collect_{i}(): gc.collect(0)\ncollect_{i}()", scope)
+
+
+def kinds_with_places(run):
+    return {place.kind for place in run.snapshot().steps.split_places}
+
+
+def test_places_of_steps_have_room_after_imports_that_collect_garbage(backend):
+    """Imports filled the table: no run of a script knew its sections' wait for a CPU."""
+    with Steps(backend, skip=1) as run:
+        collect_in_many_functions()
+        run.step()
+        with profile_section("data"):
+            time.sleep(0.001)
+        gc.collect()
+        run.step()
+    assert {"data", "gc"} <= kinds_with_places(run)
+
+
+def test_collections_in_steps_leave_room_for_other_places(backend):
+    with Steps(backend) as run:
+        collect_in_many_functions()
+        run.step()
+        with profile_section("data"):
+            time.sleep(0.001)
+        run.step()
+    assert {"data", "gc"} <= kinds_with_places(run)
+
+
 def test_a_lock_that_another_thread_holds_is_waited_for(backend):
     lock, held, wanted = threading.Lock(), threading.Event(), threading.Event()
 
