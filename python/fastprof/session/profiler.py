@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.capture import Section
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _L = TypeVar("_L", bound=Iterable[Any])
+_Items = ItemsView[str, Any]
 
 
 class Profiler:
@@ -141,13 +142,14 @@ class Profiler:
         )
         self._run = Run(options, enabled=enabled)
 
-    def __del__(self) -> None:
+    def __del__(self, ours: _Items = OURS, theirs: _Items = THEIRS) -> None:
         """Free the recording: nobody can ask for it any more.
 
         The parts of a run refer to each other.  In a program with many objects the collector comes
         for them after hundreds of runs, as it does not know that each has half a megabyte.
         """
-        deleted = not OURS <= THEIRS  # builtins, by the program; this may run at its end
+        # Builtins, by the program: this may run at its end, when the names of this module are None.
+        deleted = not ours <= theirs
         if deleted:
             put_back()
         run = getattr(self, "_run", None)  # invalid arguments: there is none
@@ -222,7 +224,8 @@ class Profiler:
 
         With ``memory="section"`` fastprof also samples GPU memory around it.
         """
-        return self._run.parts.of(MemorySampler).around(profile_section(name, sync=sync))
+        section, run = profile_section(name, sync=sync), self._run
+        return section if run.off else run.parts.of(MemorySampler).around(section)
 
     def enter_phase(self, phase: str) -> None:
         """Begin another phase of the run in this thread.

@@ -299,6 +299,11 @@ class Run:
         """Whether the run is active."""
         return self._state == _RUNNING
 
+    @property
+    def off(self) -> bool:
+        """Whether the run is switched off and never records."""
+        return self._state == _OFF
+
     def snapshot(self) -> Snapshot:
         """Return the recording so far, raw."""
         return self._snapshot(whole=True)
