@@ -256,6 +256,23 @@ def test_a_share_that_is_more_than_the_wait_for_a_cpu_stays_a_finding() -> None:
     assert "unaccounted" in found(without_a_cpu(40, used=0.5, cpus=2, **lost))
 
 
+def test_the_wait_for_a_cpu_has_one_figure() -> None:
+    """After a sleep of 20 ms, 10 ms without a CPU: "50.0 %" in the note, "60.0 %" in a finding."""
+    phases = {"forward": 10, "backward": 10, "logging": 60}
+    made = without_a_cpu(50, used=0.5, cpus=2, phases=phases)
+    steps = made.steps
+    split = (("compute", steps.sum_ns - 80 * MS * STEPS), ("cpu_wait", 50 * MS * STEPS),
+             ("io", 30 * MS * STEPS))  # fmt: skip
+    series = replace(steps.series, switches=(3,) * STEPS, cpu_wait_ns=(60 * MS,) * STEPS)
+    report = build_report(replace(made, steps=replace(steps, split=split, series=series)))
+    shares = {row.name: row.share for row in report.steps.split}
+    assert (shares["cpu_wait"], shares["io"]) == pytest.approx((0.6, 0.2))
+    assert sum(row.total_ns for row in report.steps.split) == steps.sum_ns
+    rules = {rule.rule: rule for rule in (*report.findings, *report.examination.notes)}
+    assert "60.0 % of the step" in rules["cpu-contention"].title
+    assert "Without the wait for a CPU, 60.0 %" in rules["logging-share"].evidence[-1]
+
+
 def test_without_the_figure_the_rule_abstains() -> None:
     assert "not recorded" in reason(run(), "cpu-contention")
 

@@ -132,7 +132,6 @@ def _facts(report: Report) -> dict[str, tuple[str, str]]:
         "times of sections and functions are not of the same kind",
     )
     if report.steps.count:
-        facts["steps measured"] = (str(report.steps.measured), "")
         facts["steps skipped as warm-up"] = (
             str(report.steps.skipped),
             "one side may have its warm-up in the figures",

@@ -135,14 +135,13 @@ def cpu_waits(
 
     Args:
         rows: the parts of a step: ms per step by section; they add up to the step.
-        wait_ms: the wait for a CPU per step that no other kind of time contains.
+        wait_ms: the whole wait for a CPU per step.
         waits: the wait of some of the steps by section; empty: not recorded.
         series: single steps.
         steps: their number.
     """
     span_ms = sum(rows.values())
-    waited = series.cpu_wait_ms
-    whole = min(span_ms, max(wait_ms, sum(waited) / len(waited) if waited else 0.0))
+    whole = min(span_ms, wait_ms)
     # A step after a quiet one has no reading in it.
     scale = whole / placed if (placed := sum(waits.values())) > 0 else 0.0
     sections = {

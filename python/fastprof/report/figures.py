@@ -87,19 +87,19 @@ def with_percent(share: float | None) -> str:
 
 
 def percent_between(least: float | None, most: float | None) -> str:
-    """Format a fraction of 1 between bounds: ``4.1 to 24 %``, ``at most 24 %``.
+    """Format a fraction of 1 between bounds: ``9.1 to 24 %``, ``at most 24 %``.
 
     One figure if both bounds have the same text.
     """
     if least is None or most is None or percent(least) == percent(most):
         return with_percent(most)
-    if least < _NEXT_TO_NOTHING * most:
+    if least < _TOO_LOW * most:
         return f"at most {percent(most)} %"
     return f"{percent(least)} to {percent(most)} %"
 
 
-#: A lower bound below this part of the upper one is left out.
-_NEXT_TO_NOTHING = 0.05
+#: A lower bound below this part of the upper one tells nothing, and is left out.
+_TOO_LOW = 0.25
 
 
 def chosen_percent(share: float) -> str:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from fastprof.names import file_name
 from fastprof.report.origin import is_own, is_users
 from fastprof.report.phase_names import DATA
-from fastprof.snapshot import NodeTable, Snapshot
+from fastprof.snapshot import NodeTable, Snapshot, Steps
 
 #: Number of places kept of one kind of time.
 PLACES = 10
@@ -14,6 +15,8 @@ PLACES = 10
 #: The kind of time that fastprof costs.
 OWN_KIND = "fastprof"
 
+#: Kinds that contain the wait for a CPU after what they wait for has come.
+_MAY_WAIT = ("lock", "io", "data")
 
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
 IN_BACKWARD = "backward (at least)"
@@ -122,9 +125,29 @@ def split_rows(
             share=ns / steps.sum_ns if steps.sum_ns else None,
             places=_largest(places.get(name, {}), ns),
         )
-        for name, ns in _without(costs, dict(steps.split), waits_ns).items()
+        for name, ns in _without(costs, _with_whole_cpu_wait(steps), waits_ns).items()
     ]
     return tuple(sorted(rows, key=lambda r: -r.total_ns))
+
+
+def _with_whole_cpu_wait(steps: Steps) -> dict[str, int]:
+    """Return the kinds, with the whole wait for a CPU moved to its own kind.
+
+    A sleep, a lock or a section of data also contains the wait after it has its result.  The system
+    counts all of it: findings leave out the whole wait, and one report has one figure of it.
+    """
+    kinds, waited = dict(steps.split), steps.series.cpu_wait_ns
+    if "cpu_wait" not in kinds or not waited:
+        return kinds
+    held = {name: kinds[name] for name in _MAY_WAIT if kinds.get(name)}
+    rest = max(0, round(fmean(waited) * steps.measured) - kinds["cpu_wait"])
+    left = rest = min(rest, whole := sum(held.values()))
+    for name, ns in held.items():
+        moved = min(left, -(-rest * ns // whole))
+        kinds[name] -= moved
+        kinds["cpu_wait"] += moved
+        left -= moved
+    return kinds
 
 
 def _without(costs: Mapping[str, int], kinds: dict[str, int], waits_ns: int) -> dict[str, int]:
@@ -171,7 +194,7 @@ def _off_cpu_in_backward(snapshot: Snapshot) -> int:
     of_all = steps.sum_ns / max(1, sum(series.wall_ns))
     engine_ns = sum(series.autograd_ns) * of_all
     off_ns = max(inside * of_all, _off_cpu_as_read(snapshot, engine_ns))
-    return max(0, round(off_ns) - dict(steps.split).get("cpu_wait", 0))
+    return max(0, round(off_ns) - _with_whole_cpu_wait(steps).get("cpu_wait", 0))
 
 
 def _off_cpu_as_read(snapshot: Snapshot, engine_ns: float) -> float:
