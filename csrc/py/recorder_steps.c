@@ -23,7 +23,10 @@ fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (t != NULL) {
-        if (r->stepper != NULL && r->stepper != t) {
+        const fp_thread *before = r->stepper;
+        /* Until a step has ended, another thread may become the one that
+         * steps; the step of the former one then never ends. */
+        if (before != NULL && before != t && before->steps->count != 0) {
             r->recording.wrong_step_thread++;
             Py_RETURN_NONE;
         }
@@ -34,7 +37,7 @@ fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
         int64_t now = fp_clock_now(&r->clock);
         /* A restarted step keeps the warm-up that it has now. */
         uint64_t skip =
-            r->stepper != NULL ? t->steps->skip : r->config.skip_steps;
+            before != NULL ? before->steps->skip : r->config.skip_steps;
         if (fp_thread_start_steps(t, skip, now) != FP_OK) {
             return PyErr_NoMemory();
         }

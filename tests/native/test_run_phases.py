@@ -241,3 +241,27 @@ def test_steps_that_are_measured_stay_so_when_set_up_begins_again() -> None:
     steps = take_snapshot(recorder).steps
     assert (steps.count, steps.skipped, len(steps.recent_ns)) == (6, 0, 6)
     assert steps.sum_ns == pytest.approx(sum(steps.recent_ns), abs=6)
+
+
+def test_until_a_step_has_ended_another_thread_may_become_the_one_that_steps() -> None:
+    recorder = Recorder()
+    recorder.start_sections()
+    recorder.mark()
+
+    def steps() -> None:
+        recorder.mark()
+        for _ in range(3):
+            with profile_section("forward"):
+                pass
+            recorder.step()
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    thread.join()
+    recorder.step()
+    recorder.mark()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert snapshot.steps.count == 3
+    assert snapshot.threads[snapshot.steps.thread].ident == thread.ident
+    assert snapshot.counters["wrong_step_thread"] == 2

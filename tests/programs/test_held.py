@@ -100,7 +100,7 @@ def test_a_program_ends_as_under_python(name: str, pair) -> None:
     assert under.out[len(plain.out) :].lstrip().startswith("program.py: ")
 
 
-@programs(*(name for name in PROGRAMS if name != "thread"))
+@programs(*PROGRAMS)
 def test_the_steps_are_those_that_the_program_counted(name: str, pair) -> None:
     both = pair(name)
     assert both.report.in_phase("all").steps.count == both.facts["steps"]
@@ -146,7 +146,8 @@ def test_the_wait_of_the_event_loop_is_a_finding_without_a_promise(pair) -> None
 
 
 @pytest.mark.slow
-def test_a_training_in_a_thread_is_said_to_be_there(pair) -> None:
+def test_a_training_in_a_thread_has_its_functions_in_the_steps(pair) -> None:
     both = pair("thread")
-    assert both.report.steps.count == 0
-    assert "the optimizers stepped in another thread" in both.under.out
+    view = both.report.view
+    assert view.threads[view.steps.thread].name == "training"
+    assert "fit  program.py:" in both.under.out

@@ -200,7 +200,7 @@ def test_what_was_chosen_is_no_note_on_the_screen() -> None:
         (
             10,
             {"steps_ended_by": "optimizers", "torch_stepped_elsewhere": True},
-            "the optimizers stepped in another thread than the one that it watches",
+            "the first thread that calls backward, and the optimizers stepped in another one",
         ),
     ],
 )
@@ -575,3 +575,9 @@ def test_steps_belong_to_the_training_thread_whatever_others_compute() -> None:
     titles = [line.split("  ")[0] for line in lines if line.startswith("your functions")]
     assert titles == ["your functions"]
     assert "Other threads, without waits per step: trainer" in "\n".join(lines)
+
+
+def test_the_screen_names_the_thread_of_the_steps_if_others_stepped() -> None:
+    made = run({"data": 4.0, "forward": 95.0}, meta={"torch_stepped_elsewhere": True})
+    said = " ".join(" ".join(screen_lines(build_report(made), 80)).split())
+    assert "stepped in other threads; the steps are those of MainThread." in said

@@ -162,6 +162,7 @@ def attach(
         raise StateError("the profiler is not running; start() it before attaching to it")
     if _is_attached(run_of(profiler)):
         raise StateError("the profiler already has automatic sections")
+    run_of(profiler).move_here()
     loop.watch()
     run_of(profiler).facts["steps_ended_by"] = "optimizers" if steps else "program"
     return loop

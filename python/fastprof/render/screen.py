@@ -11,6 +11,7 @@ from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
+from fastprof.report.threads import training_thread
 from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_between, shortened
 from fastprof.tables.findings import closing_lines, verdict_lines
@@ -139,12 +140,13 @@ def _unmarked(report: Report) -> str:
     steps = report.steps
     if not report.has_tree:
         return ""
+    elsewhere = report.meta.get("torch_stepped_elsewhere")
     if not steps.count:
-        if report.meta.get("torch_stepped_elsewhere"):
+        if elsewhere:
             return (
-                "fastprof saw no step, so no figure is per step: the optimizers stepped in another "
-                "thread than the one that it watches. Call torch_loop.attach() in the thread that "
-                "trains, and start the program without `fastprof run`."
+                "fastprof saw no step, so no figure is per step: it watches the first thread that "
+                "calls backward, and the optimizers stepped in another one. Call "
+                "torch_loop.attach() in that thread, and start the program without `fastprof run`."
             )
         ended_by = report.meta.get("ended_by")
         if ended_by:
@@ -171,6 +173,9 @@ def _unmarked(report: Report) -> str:
             "each step; `fastprof run` and torch_loop.attach() see those of torch's and keras' "
             "optimizers by themselves."
         )
+    if elsewhere:
+        own = readable(report.view.threads[training_thread(report.view)].name, 40)
+        return f"Optimizers also stepped in other threads; the steps are those of {own}."
     ended_by = str(report.meta.get("steps_ended_by"))
     if ended_by == "batches":
         return "No optimizer stepped: a step is a batch of the loader, and the work on it."

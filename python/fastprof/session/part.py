@@ -46,6 +46,9 @@ class Part:
         """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
         return False
 
+    def moved(self, count: int) -> None:
+        """Go on in this thread, whose steps count, before the first one has ended."""
+
     def end(self, count: int) -> None:
         """Record no more, after ``count`` steps; also called if another part's begin failed."""
 

@@ -240,6 +240,28 @@ class Run:
                 self._phase_begins()
             self._phase.enter(phase)
 
+    @property
+    def thread(self) -> int:
+        """Ident of the thread whose steps and phases count."""
+        return self._phase.thread
+
+    def thread_ended(self) -> None:
+        """Note that this thread has ended: a later one may get its ident."""
+        self._phase.thread = 0
+
+    def move_here(self) -> bool:
+        """Let the steps and phases of this thread count; return whether they do.
+
+        They do not if another thread has ended a step.
+        """
+        if self._phase.is_here():
+            return True
+        if self._state != _RUNNING or self.recorder.steps or not self._phase.move_here():
+            return False
+        self.recorder.mark()
+        self._each(self.parts, "moved")
+        return True
+
     def leave_phase(self, phase: str) -> None:
         """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         if self._state == _RUNNING:

@@ -23,7 +23,8 @@ class RunPhase(Part):
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._thread = 0
+        #: Ident of the thread whose phases count.
+        self.thread = 0
         self._in_turn = "steps"
         #: Interrupting phases: name, number of the phase that follows, and whether that is the
         #: phase it interrupted.
@@ -49,13 +50,24 @@ class RunPhase(Part):
 
     def begin(self) -> None:
         """Begin the run in this thread, with its steps."""
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._asides.clear()
         self.enter("steps")
 
     def is_here(self) -> bool:
         """Return whether this is the thread whose phases count."""
-        return threading.get_ident() == self._thread
+        return threading.get_ident() == self.thread
+
+    def move_here(self) -> bool:
+        """Let the phases of this thread count, with set-up first; return whether they do.
+
+        They do not if the other thread is in a validation or a checkpoint.
+        """
+        if self._asides:
+            return False
+        self.thread = threading.get_ident()
+        self.enter("setup")
+        return True
 
     def enter(self, phase: str) -> None:
         """Begin ``phase``.

@@ -1,9 +1,12 @@
 """Remembers the names of threads, which may have ended by the time of a report."""
 
+from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 from fastprof.capture.convert import thread_names
 from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
 
 #: Names that are remembered.
 _MOST_NAMES = 10_000
@@ -16,9 +19,15 @@ class ThreadNotes(Part):
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
+        # A thread that starts later may get the ident of the training thread.
+        self._training = ""
 
     def at_step(self, count: int) -> None:
         self.note()
+
+    def moved(self, count: int) -> None:
+        self.note()
+        self._training = self._names.get(get_ident(), "")
 
     def note(self) -> None:
         """Keep the names of the threads: one that ends takes its name along."""
@@ -27,3 +36,11 @@ class ThreadNotes(Part):
 
     def arguments(self, *, whole: bool) -> dict[str, Any]:
         return {"noted_names": self._names}
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        number = snapshot.steps.thread
+        if not self._training or number is None:
+            return snapshot
+        threads = list(snapshot.threads)
+        threads[number] = replace(threads[number], name=self._training)
+        return replace(snapshot, threads=tuple(threads))

@@ -100,6 +100,7 @@ class Session:
                 return
             self.alive = self.profiler.running
             if self.alive:
+                self.run.move_here()
                 torch_owner.claim(self)
                 self.run.facts["framework"] = self._trainer
                 self.run.watches.keep_out_of_steps()

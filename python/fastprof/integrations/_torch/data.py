@@ -150,7 +150,11 @@ class Loaders:
 
     def start_ends(self, args: Any, kwargs: Any, result: Any) -> None:
         """Handle the return of ``iter(loader)``."""
-        if not self._on or not self._starting or not self._phases.here():
+        if not self._phases.here():
+            if self._on and result is not FAILED and self._phases.may_move:
+                self._know(args[0], result, _Pass(args[0]))
+            return
+        if not self._on or not self._starting:
             return
         self._starting -= 1
         start = None
@@ -165,12 +169,14 @@ class Loaders:
         if result is not FAILED:
             took_ns = None if start is None else time.perf_counter_ns() - start.began
             resumed = start is not None and start.kept is result
-            loader = args[0]
-            self._passes[result] = _Pass(loader, took_ns, resumed=resumed)
-            # The iterator may outlive the loader, which is needed until the pass is settled.  A
-            # loader may hold its iterator: these two must be able to die together.
-            if loader is not result and getattr(loader, "_iterator", None) is not result:
-                getattr(result, "__dict__", {})[_LOADER] = loader
+            self._know(args[0], result, _Pass(args[0], took_ns, resumed=resumed))
+
+    def _know(self, loader: Any, iterator: Any, known: _Pass) -> None:
+        self._passes[iterator] = known
+        # The iterator may outlive the loader, which is needed until the pass is settled.  A
+        # loader may hold its iterator: these two must be able to die together.
+        if loader is not iterator and getattr(loader, "_iterator", None) is not iterator:
+            getattr(iterator, "__dict__", {})[_LOADER] = loader
 
     def _start_of(self, loader: Any) -> _Start:
         kept = getattr(loader, "_iterator", None)

@@ -6,9 +6,10 @@ it.  A loss computed by functions follows the last call, so ``forward`` stays op
 return of a module if, the last time that this module returned, backward was the next event.
 """
 
+from _thread import _local, allocate_lock, get_ident
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any
+from weakref import ref
 
 from fastprof.capture.sections import profile_section
 from fastprof.clock import time
@@ -39,8 +40,14 @@ _FIRST_STEPS = 64
 _FIRST_BACKWARDS = 4
 
 
+class _Mark:
+    """A reference that a thread has."""
+
+
 class Phases:
     """The state of the training thread; every other thread is ignored.
+
+    That is the thread of the run, unless another one trains first: see :meth:`_moves_here`.
 
     Args:
         steps: end a step after the optimizer's.
@@ -67,7 +74,15 @@ class Phases:
         self.is_graded = graded
         self._has_optimizers = optimizers
         self._is_compiled = compiled
-        self._thread = get_ident()
+        self._thread = run.thread
+        # Two threads may find at once that they train.
+        self._moving = allocate_lock()
+        self._moved = False
+        # Dies with the thread that was found.
+        self._local: Any = _local()
+        self._mark: Any = None
+        # The step that was under way when its thread was found has not ended.
+        self._partial = False
         self.models = Models(knows_optimizers=not optimizers())
         #: Called when the last fetched batch turns out to be for training, or evaluation.
         self.on_training: Callable[[], None] = _nothing
@@ -130,6 +145,49 @@ class Phases:
     def here(self) -> bool:
         """Return whether this is the training thread, and the hooks are in charge of it."""
         return self.on and not claims and get_ident() == self._thread
+
+    def _moves_here(self, *, steps: bool = False) -> bool:
+        """Watch this thread from now on if it is the first one that trains; return whether it is.
+
+        A thread trains that calls backward.  Once watched for that, it gives way to one whose
+        optimizer steps first (``steps``): backward may also explain a prediction.
+        """
+        if get_ident() == self._thread or self.run.steps:
+            return False
+        gives_way = steps and self._moved and self.on and not claims
+        if not self.may_move and not gives_way:
+            return False
+        # Sections that are open can only be closed in their thread.
+        if self.evaluating or not self.idle or self._keeps_forward():
+            return False
+        if not self._moving.acquire(False):
+            return False
+        try:
+            if not self.run.move_here():
+                return False
+            self._thread = get_ident()
+        finally:
+            self._moving.release()
+        self._local.mark = mark = _Mark()
+        self._mark = ref(mark, self._thread_ended)
+        self._moved = self._partial = self._in_setup = True
+        self._outside = self._was_outside = self._outside_after_step = self._was_ahead = False
+        self._fetched = self._backward_since = self._has_trained = self.unsure = False
+        self._returned = self._untrained = self._unstepped = self._seen_backwards = 0
+        return True
+
+    def _thread_ended(self, mark: object) -> None:
+        self._thread = 0
+        self.run.thread_ended()
+
+    def _keeps_forward(self) -> bool:
+        """Return whether ``forward`` stays open after the return of the last module."""
+        return self._next_is_backward.get(self._returned, 0) > 0
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another thread may turn out to be the one that trains."""
+        return self.on and not claims and not self._has_trained and not self.run.steps
 
     @property
     def idle(self) -> bool:
@@ -206,7 +264,7 @@ class Phases:
         if not has_loss(output):
             # The loss also follows a teacher or a target, which is called without gradients.
             self._returned = id(module) if self._call_graded else ~id(module)
-            if self._next_is_backward.get(self._returned, 0) > 0:
+            if self._keeps_forward():
                 return
         FORWARD.park()
 
@@ -224,7 +282,7 @@ class Phases:
 
     def backward_begins(self) -> None:
         """Handle the start of autograd; it may run inside itself, or inside a module."""
-        if not self.here():
+        if not self.here() and not self._moves_here():
             return
         self._backwards += 1
         if self._backwards > 1 or self.in_call or self.fetching:
@@ -317,7 +375,7 @@ class Phases:
 
     def optimizer_begins(self, who: object, *, closure: bool = False) -> None:
         """Handle the start of a step of ``who``; a closure delays the section until it has run."""
-        if not self.here():
+        if not self.here() and not self._moves_here(steps=True):
             if self.on and not self.in_training_thread():
                 self.run.facts["torch_stepped_elsewhere"] = True
                 self.run.parts.of(ThreadNotes).note()
@@ -393,6 +451,9 @@ class Phases:
             finally:  # an exception from outside may come after the step has ended
                 self._steps_seen = self.run.steps
             self.own_time.steps += 1
+        if self._partial and self.run.steps:
+            self._partial = False
+            self._enter_steps()
         if self._outside_after_step:
             self._outside_after_step = False
             self._enter_outside()
@@ -539,7 +600,7 @@ class Phases:
         FORWARD.leave_now()  # a sample belongs to one phase of the run
         if self._outside:
             self._leave_outside()
-        if self._in_setup:
+        if self._in_setup and not self._partial:
             self._in_setup = False
             self.run.leave_phase("setup")
 
@@ -554,7 +615,7 @@ class Phases:
 
     def aside_ends(self) -> None:
         """End work outside of phases; the interrupted phase continues."""
-        if self._next_is_backward.get(self._returned, 0) > 0:
+        if self._keeps_forward():
             FORWARD.resume()
 
     def abandon(self) -> None:

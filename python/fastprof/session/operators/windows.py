@@ -110,6 +110,15 @@ class OperatorWindows(Part):
             with self._hook.aside():
                 self._arrive_guarded(count)
 
+    def moved(self, count: int) -> None:
+        # torch's profiler prints an error if it first begins in another thread than the import.
+        if not self._ended and self._session is None:
+            self._ended = True
+            self._faults.notes.append(
+                "No operators were recorded: they are only if the training runs in the thread "
+                "that started the run."
+            )
+
     def end(self, count: int) -> None:
         """End the run in step number ``count``: record no more."""
         if self._ended:
