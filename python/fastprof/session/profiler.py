@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.capture import Section
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _L = TypeVar("_L", bound=Iterable[Any])
-_Items = ItemsView[str, Any]
+
+#: None when the interpreter ends and clears its modules.
+_put_back: Callable[[], None] | None = put_back
 
 
 class Profiler:
@@ -142,16 +144,17 @@ class Profiler:
         )
         self._run = Run(options, enabled=enabled)
 
-    def __del__(self, ours: _Items = OURS, theirs: _Items = THEIRS) -> None:
+    def __del__(self) -> None:
         """Free the recording: nobody can ask for it any more.
 
         The parts of a run refer to each other.  In a program with many objects the collector comes
         for them after hundreds of runs, as it does not know that each has half a megabyte.
         """
-        # Builtins, by the program: this may run at its end, when the names of this module are None.
-        deleted = not ours <= theirs
+        if _put_back is None:  # the interpreter has ended, and with it this module
+            return
+        deleted = not OURS <= THEIRS  # builtins, by the program; this may run at its end
         if deleted:
-            put_back()
+            _put_back()
         run = getattr(self, "_run", None)  # invalid arguments: there is none
         if run is not None:
             run.forget()
