@@ -22,6 +22,7 @@ BASE = (
         "snapshot",
         "clock",
         "errors",
+        "fast",
         "guards",
         "names",
         "fileio",
@@ -35,6 +36,7 @@ BASE = (
 #: `report` meet only through `snapshot`.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BASE, BASE),
+    "fast": ("_core",),
     "capture": (*BASE, "_core"),
     "report": BASE,
     "ranks": (*BASE, "report"),
@@ -184,11 +186,11 @@ def circle_violations(root: Path) -> list[str]:
 
 
 def extension_violations(root: Path) -> list[str]:
-    """Report imports of the extension outside of `capture`."""
+    """Report imports of the extension outside of `capture` and `fast`."""
     return [
-        f"{path}: only capture may import {PACKAGE}._core"
+        f"{path}: only capture and fast may import {PACKAGE}._core"
         for path, module, tree, is_package in _modules(root)
-        if module.split(".")[0] != "capture"
+        if module.split(".")[0] not in ("capture", "fast")
         and any(
             name == f"{PACKAGE}._core" or name.startswith(f"{PACKAGE}._core.")
             for name in imports(tree, module, is_package=is_package)

@@ -18,6 +18,7 @@
 #include "py/switches.h"
 #include "py/thread_life.h"
 #include "py/trace_layer.h"
+#include "py/tree_sums.h"
 
 /* The layers, in the order in which they are called. */
 static const fp_layer *const layers[] = {&fp_gc_layer,    &fp_nvtx_layer,
@@ -260,6 +261,7 @@ fill(PyObject *module)
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||
         PyModule_AddFunctions(module, fp_exit_status_methods) < 0 ||
+        PyModule_AddFunctions(module, fp_tree_sums_methods) < 0 ||
         fp_call_form_init(st) < 0 || register_exits(module) < 0) {
         return -1;
     }

@@ -324,3 +324,17 @@ def gpu_probe(
     "devices": [...]}, "cupti": [{"path": str, "version": int | None, "reason": str}]}``.
     Opening a libcupti may crash the process: do it in a child.
     """
+
+def pair_sums(
+    parent: Sequence[int],
+    groups: Sequence[int],
+    calls: Sequence[int],
+    resumes: Sequence[int],
+    self_ns: Sequence[float],
+    raw_ns: Sequence[int],
+    /,
+) -> tuple[list[int], ...] | None:
+    """Return the nodes of a tree summed per caller and callee, see ``report.flat.PairSums``.
+
+    Returns None if a value is no int, is negative, or a column's sum exceeds 64 bits.
+    """

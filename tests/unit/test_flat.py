@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from fastprof import fast
+from fastprof.report import flat
 from fastprof.report.flat import (
     TRANSPARENT,
     Flat,
+    PairSums,
     Row,
     child_links,
     flatten,
@@ -170,3 +173,41 @@ def test_tables_of_threads_add_up_and_are_left_as_they_are():
     assert [table.rows[0].calls for table in tables] == [2, 2, 2]
     assert merged(tables[:1]) is tables[0]
     assert merged([]).rows == Flat().rows == {}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(-1, 3), *[st.integers(0, 9)] * 4), max_size=40)
+)
+def test_the_extension_sums_any_tree_as_python_does(choices):
+    pair_sums = fast.pair_sums or pytest.skip("there is no extension")
+    where, groups, *columns = zip((0, TRANSPARENT, 1, 0, 5, 5), *choices, strict=True)
+    parent = (-1, *[int(at * i) for i, at in enumerate(where[1:])])
+    calls, resumes, own, raw = columns
+    nodes = NodeTable(parent, groups, calls, resumes, raw)
+    there = PairSums(*pair_sums(parent, groups, calls, resumes, own, raw))
+    here = flat._pair_sums(nodes, groups, own)
+    assert there == here
+
+
+@pytest.mark.parametrize(
+    ("calls", "own"),
+    [((0, 2**63), (0, 0)), ((0, 2**62, 2**62), (0, 0, 0)), ((0, 1), (0, 0.5)), ((0, 1), (0, -1))],
+)
+def test_numbers_that_the_extension_cannot_sum_are_summed_in_python(calls, own):
+    n = len(own)
+    nodes = NodeTable((-1, 0, 0)[:n], (0,) * n, calls, (0,) * n, (0,) * n)
+    row = flatten(nodes, (TRANSPARENT, *[7] * (n - 1)), own).rows[7]
+    assert (row.calls, row.self_ns) == (sum(calls), sum(own))
+
+
+def test_the_extension_refuses_what_is_no_tree():
+    pair_sums = fast.pair_sums or pytest.skip("there is no extension")
+    no = (0, 0)
+    for parent in ((-1, 1), (-1, 2), (-1, -1), (0, 0), (-1, 2**70), (-1, None)):
+        assert pair_sums(parent, (-1, 0), no, no, no, no) is None
+    assert pair_sums((-1, 0), (-1, 2**31), no, no, no, no) is None
+    for columns in ([()] * 6, [no] * 5, [no, no, no, no, no, (0,)]):
+        with pytest.raises(ValueError, match="six equal columns"):
+            pair_sums(*columns)
+    with pytest.raises(TypeError):
+        pair_sums(*[5] * 6)

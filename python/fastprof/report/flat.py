@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from typing import TypeVar
 
+from fastprof.fast import pair_sums
 from fastprof.snapshot import Key, NodeTable
 
 _Number = TypeVar("_Number", int, float)
@@ -119,11 +120,24 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
         groups: per node, its row's number, or :data:`TRANSPARENT`.
         corrected_ns: per node, its corrected exclusive time.
     """
+    columns = None
+    if pair_sums is not None:
+        columns = pair_sums(
+            nodes.parent, groups, nodes.calls, nodes.resumes, corrected_ns, nodes.self_ns
+        )
+    # Where they are other numbers than the usual ones, Python knows them, too.
+    return _table(
+        _pair_sums(nodes, groups, corrected_ns) if columns is None else PairSums(*columns)
+    )
+
+
+def _pair_sums(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> "PairSums":
+    """Return the sums of one tree; the extension's function does the same."""
     # A run has some 100,000 contexts, so the loop does little for each of them, and the rest only
     # for each pair (caller, callee), of which there are few: rows are sums of pairs.
     width = max(groups) + 1
     numbers: dict[int, int] = {}  # (caller + 1) * width + callee -> the pair's number, from 1
-    sums = _PairSums([0], [0], [0], [0])
+    sums = PairSums([TRANSPARENT], [TRANSPARENT], [0], [0], [0], [0])
     calls_of, resumes_of, self_of, raw_of = sums.calls, sums.resumes, sums.self_ns, sums.raw_ns
     base = [0]  # per node: the first part of the above for its callees
     number_of = [0]  # per node: the pair that gets its time
@@ -156,9 +170,10 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
             entered.append(number)
         number_of.append(number)
     del base, number_of
-    callee = [0, *[pair % width for pair in numbers]]
-    _add_outermost(nodes, entered, corrected_ns, callee, sums)
-    return _table(numbers, width, callee, sums)
+    sums.caller += [pair // width - 1 for pair in numbers]
+    sums.callee += [pair % width for pair in numbers]
+    _add_outermost(nodes, entered, corrected_ns, sums)
+    return sums
 
 
 def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
@@ -187,13 +202,15 @@ def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[
 
 
 @dataclass(slots=True)
-class _PairSums:
+class PairSums:
     """Totals as columns, by the number of a pair; number 0 is time outside of functions.
 
     ``outer`` to ``raw_cum_ns`` are of activations that are outermost of their row, ``more`` to
     ``more_raw_cum_ns`` of others that are outermost of their edge: ``nested``, if there are any.
     """
 
+    caller: list[int]
+    callee: list[int]
     calls: list[int]
     resumes: list[int]
     self_ns: list[int]
@@ -206,10 +223,10 @@ class _PairSums:
     more_resumes: list[int] = field(default_factory=list)
     more_cum_ns: list[int] = field(default_factory=list)
     more_raw_cum_ns: list[int] = field(default_factory=list)
-    nested: list[bool] = field(default_factory=list)
+    nested: list[int] = field(default_factory=list)
 
 
-def _table(numbers: Iterable[int], width: int, callee: Sequence[int], s: _PairSums) -> Flat:
+def _table(s: PairSums) -> Flat:
     """Return the rows and the edges of all pairs."""
     columns = s.calls, s.resumes, s.outer, s.outer_resumes, s.self_ns, s.cum_ns, s.raw_ns
     made = list(map(Row, *columns, s.raw_cum_ns))
@@ -220,12 +237,12 @@ def _table(numbers: Iterable[int], width: int, callee: Sequence[int], s: _PairSu
         edge.primitive_resumes += s.more_resumes[i]
         edge.cum_ns += s.more_cum_ns[i]
         edge.raw_cum_ns += s.more_raw_cum_ns[i]
-    pairs = zip(numbers, islice(callee, 1, None), islice(of_edges, 1, None), strict=True)
+    pairs = islice(zip(s.caller, s.callee, of_edges, strict=True), 1, None)
     # A call from outside of all functions has no caller.
-    edges = {(pair // width - 1, to): edge for pair, to, edge in pairs if pair >= width}
+    edges = {(caller, callee): edge for caller, callee, edge in pairs if caller >= 0}
     rows: dict[int, Row] = {}
     summed: set[int] = set()
-    for function, row in islice(zip(callee, made, strict=True), 1, None):
+    for function, row in islice(zip(s.callee, made, strict=True), 1, None):
         known = rows.setdefault(function, row)
         if known is not row:
             if function not in summed:
@@ -236,23 +253,23 @@ def _table(numbers: Iterable[int], width: int, callee: Sequence[int], s: _PairSu
 
 
 def _add_outermost(
-    nodes: NodeTable, entered: Sequence[int], corrected_ns: Sequence[int], callee: Sequence[int],
-    sums: _PairSums,
-) -> None:  # fmt: skip
+    nodes: NodeTable, entered: Sequence[int], corrected_ns: Sequence[int], sums: PairSums
+) -> None:
     """Walk the tree, callers first, and count the values of outermost activations.
 
     In that order a subtree is a contiguous run, so an activation is inside another one of its row
     until that one's run ends.  An activation that is outermost of its row is outermost of its edge,
     too.
     """
-    order, ends, raw_inclusive_ns = _shape(nodes)
-    inclusive_ns = raw_inclusive_ns
+    order, ends = callers_first(nodes)
+    callee = sums.callee
+    inclusive_ns = raw_inclusive_ns = subtree_sums(nodes.parent, nodes.self_ns)
     if corrected_ns is not nodes.self_ns:
         inclusive_ns = subtree_sums(nodes.parent, corrected_ns)
     outer, outer_resumes, cum_ns, raw_cum_ns, more, more_resumes, more_cum_ns, more_raw_cum_ns = (
         [0] * len(callee) for _ in range(8)
     )
-    nested = [False] * len(callee)
+    nested = [0] * len(callee)
     row_ends = [0] * (max(callee) + 1)
     edge_ends = [0] * len(callee)
     for place, (i, end) in enumerate(zip(order, ends, strict=True)):
@@ -268,7 +285,7 @@ def _add_outermost(
             raw_cum_ns[number] += raw_inclusive_ns[i]
         elif place >= edge_ends[number]:
             edge_ends[number] = end
-            nested[number] = True
+            nested[number] = 1
             more[number] += nodes.calls[i]
             more_resumes[number] += nodes.resumes[i]
             more_cum_ns[number] += inclusive_ns[i]
@@ -282,18 +299,12 @@ def _add_outermost(
     sums.nested = nested
 
 
-def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
-    """Return the data that every table of a tree needs, computed once: order, ends, raw sums."""
-    found: tuple[list[int], list[int], list[int]] | None = nodes.known.get("shape")
-    if found is None:
-        raw_inclusive_ns = subtree_sums(nodes.parent, nodes.self_ns)
-        found = nodes.known["shape"] = (*_callers_first(nodes.parent), raw_inclusive_ns)
-    return found
-
-
 def callers_first(nodes: NodeTable) -> tuple[list[int], list[int]]:
     """Return the nodes in an order with each subtree after its node, and where subtrees end."""
-    return _shape(nodes)[:2]
+    found: tuple[list[int], list[int]] | None = nodes.known.get("shape")
+    if found is None:
+        found = nodes.known["shape"] = _callers_first(nodes.parent)
+    return found
 
 
 def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -9,8 +9,9 @@ statements, except those of the program's own modules.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fastprof.report.correct import correct
 from fastprof.report.flat import callers_first
@@ -77,14 +78,31 @@ class UserTree:
     beyond_ms: float = 0.0
 
 
-@dataclass(slots=True)
-class _Entry:
-    parent: int
-    key: int
-    depth: int
-    own_ns: float = 0.0
-    total_ns: float = 0.0
-    below: dict[int, float] = field(default_factory=dict)  # per node of a library function
+class _Entries:
+    """The tree as columns, because a deep one has a million entries; entry 0 is its root.
+
+    ``below`` has an entry's time per node of a library function, if it has any.
+    """
+
+    def __init__(self) -> None:
+        self.parent, self.key, self.depth = [0], [-1], [-1]
+        self.own_ns, self.total_ns = array("d", (0.0,)), array("d", (0.0,))
+        self.below: dict[int, dict[int, float]] = {}
+
+    def add(self, parent: int, key: int, depth: int) -> None:
+        """Append an entry without time."""
+        self.parent.append(parent)
+        self.key.append(key)
+        self.depth.append(depth)
+        self.own_ns.append(0.0)
+
+    def sum_up(self) -> None:
+        """Set the times that include the callees, from all other times."""
+        total_ns = self.total_ns = self.own_ns[:]
+        for entry, below in self.below.items():
+            total_ns[entry] += sum(below.values())
+        for entry in range(len(total_ns) - 1, 0, -1):
+            total_ns[self.parent[entry]] += total_ns[entry]
 
 
 def user_tree(report: Report, limit: int, number: int) -> UserTree:
@@ -107,15 +125,15 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
             for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
         )
     entries, library, folded = _entries(snapshot, number, column)
-    whole = entries[0].total_ns
+    whole = entries.total_ns[0]
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
         # The base of other tables' shares.
         whole = report.steps.wall_ns + beyond_ns
-    shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= _LEAST * whole > 0]
+    shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= _LEAST * whole > 0]
     passes = _passing(entries, shown) if len(shown) > limit else set()
-    kept = sorted(shown, key=lambda i: (i in passes, -entries[i].total_ns, i))[:limit]
-    rows = [_row(snapshot, entries[i], n, folded, whole) for i, n in _calling_order(entries, kept)]
+    kept = sorted(shown, key=lambda i: (i in passes, -entries.total_ns[i], i))[:limit]
+    rows = [_row(snapshot, entries, i, n, folded, whole) for i, n in _calling_order(entries, kept)]
     return UserTree(
         tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
     )
@@ -123,12 +141,12 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
 
 def _entries(
     snapshot: Snapshot, number: int, self_ns: Sequence[int]
-) -> "tuple[list[_Entry], list[Key], _Folded]":
+) -> "tuple[_Entries, list[Key], _Folded]":
     """Return the tree, callers first, and the library functions folded into it."""
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = [_kind(key) for key in keys]
-    entries = [_Entry(0, -1, -1)]
-    chain = _Chain(entries)
+    entries = _Entries()
+    chain = _Chain(entries, len(keys))
     user = [0] * len(nodes)  # per node: the entry that gets its time
     # Per node: the library function's node that represents it, and whether this is final.
     called = [0] * len(nodes)
@@ -153,15 +171,12 @@ def _entries(
                 if not (private and called[i]):
                     called[i] = i
                 settled[i] = not private
-        entry = entries[user[i]]
         if called[i]:
-            entry.below[called[i]] = entry.below.get(called[i], 0.0) + self_ns[i]
+            below = entries.below.setdefault(user[i], {})
+            below[called[i]] = below.get(called[i], 0.0) + self_ns[i]
         else:
-            entry.own_ns += self_ns[i]
-    for entry in reversed(entries):
-        entry.total_ns += entry.own_ns + sum(entry.below.values())
-        if entry is not entries[0]:
-            entries[entry.parent].total_ns += entry.total_ns
+            entries.own_ns[user[i]] += self_ns[i]
+    entries.sum_up()
     return entries, [keys[k] for k in folded], _Folded(snapshot, number, self_ns)
 
 
@@ -174,16 +189,21 @@ class _Folded:
         self._total_ns: list[float] = []
         self._children: dict[int, list[int]] = {}
 
-    def parts(self, entry: _Entry) -> dict[str, float]:
-        """Return the time of libraries for one of the program's functions, by name."""
+    def parts(self, own_ns: float, below: Mapping[int, float]) -> dict[str, float]:
+        """Return the time of libraries for one of the program's functions, by name.
+
+        Args:
+            own_ns: the time in the function's code.
+            below: the time per node of a library function.
+        """
         parts: dict[str, float] = {}
         places: dict[str, list[int]] = {}  # the parts that can be divided
-        for node, ns in entry.below.items():
+        for node, ns in below.items():
             name = self._name(node)
             parts[name] = parts.get(name, 0.0) + ns
             if not is_private(self._key(node)):
                 places.setdefault(name, []).append(node)
-        whole = entry.own_ns + sum(parts.values())
+        whole = own_ns + sum(parts.values())
         while parts:
             largest = max(parts, key=lambda name: parts[name])
             if largest not in places or parts[largest] <= _LARGE * whole:
@@ -279,9 +299,11 @@ class _Chain:
     take the square of a deep tree's size.
     """
 
-    def __init__(self, entries: list[_Entry]) -> None:
+    def __init__(self, entries: _Entries, keys: int) -> None:
         self._entries = entries
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._keys = keys
+        #: By an entry's number times ``keys`` plus the key of its callee; that one's.
+        self._numbers: dict[int, int] = {}
         #: The entries of the chain by depth, and the last one of each key; some are stale.
         self._at: list[int] = []
         self._last: dict[int, int] = {}
@@ -290,18 +312,18 @@ class _Chain:
 
     def enter(self, above: int, key: int, place: int, end: int) -> int:
         """Return the entry of an activation below the entry ``above`` (0: there is none)."""
-        entries, at, last, undo = self._entries, self._at, self._last, self._undo
+        depths, at, last, undo = self._entries.depth, self._at, self._last, self._undo
         while undo and undo[-1][0] <= place:
             _, depth, entry, of, entry_of = undo.pop()
             at[depth] = entry
             last[of] = entry_of
         found = last.get(key, 0)
-        depth = entries[above].depth + 1
-        if found and entries[found].depth < depth and at[entries[found].depth] == found:
+        depth = depths[above] + 1
+        if found and depths[found] < depth and at[depths[found]] == found:
             return found
-        found = self._numbers.setdefault((above, key), len(entries))
-        if found == len(entries):
-            entries.append(_Entry(above, key, depth))
+        found = self._numbers.setdefault(above * self._keys + key, len(depths))
+        if found == len(depths):
+            self._entries.add(above, key, depth)
         if end == place + 1:  # it called nothing
             return found
         if depth == len(at):
@@ -311,23 +333,23 @@ class _Chain:
         return found
 
 
-def _passing(entries: list[_Entry], shown: Sequence[int]) -> set[int]:
+def _passing(entries: _Entries, shown: Sequence[int]) -> set[int]:
     """Return the entries that only call another one; without room, their rows say least."""
     return {
         above
         for i in shown
-        if (above := entries[i].parent) and entries[i].total_ns >= _PASSES * entries[above].total_ns
+        if (above := entries.parent[i]) and entries.total_ns[i] >= _PASSES * entries.total_ns[above]
     }
 
 
-def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[tuple[int, int]]:
+def _calling_order(entries: _Entries, kept: Sequence[int]) -> list[tuple[int, int]]:
     """Return the kept entries and their depths, each followed by those that it led to."""
     below: dict[int, list[int]] = {}
     of = set(kept)
-    for i in sorted(kept, key=lambda i: (-entries[i].total_ns, i)):
-        above = entries[i].parent
+    for i in sorted(kept, key=lambda i: (-entries.total_ns[i], i)):
+        above = entries.parent[i]
         while above and above not in of:
-            above = entries[above].parent
+            above = entries.parent[above]
         below.setdefault(above, []).append(i)
     order: list[tuple[int, int]] = []
     pending = [(i, 0) for i in reversed(below.get(0, []))]
@@ -338,17 +360,20 @@ def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[tuple[int
     return order
 
 
-def _row(snapshot: Snapshot, entry: _Entry, depth: int, folded: _Folded, whole: float) -> UserRow:
-    key = snapshot.keys[entry.key]
-    below = sorted(folded.parts(entry).items(), key=lambda item: (-item[1], item[0]))
+def _row(
+    snapshot: Snapshot, entries: _Entries, entry: int, depth: int, folded: _Folded, whole: float
+) -> UserRow:
+    key = snapshot.keys[entries.key[entry]]
+    parts = folded.parts(entries.own_ns[entry], entries.below.get(entry, {}))
+    below = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
     return UserRow(
         depth=depth,
         name=shown_name(key),
         file=key.file,
         line=key.line,
-        total_ms=entry.total_ns / 1e6,
-        share=min(1.0, entry.total_ns / whole),
-        own_ms=entry.own_ns / 1e6,
+        total_ms=entries.total_ns[entry] / 1e6,
+        share=min(1.0, entries.total_ns[entry] / whole),
+        own_ms=entries.own_ns[entry] / 1e6,
         below=tuple((name, ns / 1e6) for name, ns in below if ns > 0),
     )
 

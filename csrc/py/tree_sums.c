@@ -1,0 +1,161 @@
+#include "py/tree_sums.h"
+
+#include "core/pairs.h"
+
+/* The columns of the argument: parent, group, calls, resumes, self, raw. */
+enum { COLUMNS = 6 };
+
+/* Returns whether [item] is an int, and at least [least]. */
+static int
+read_int(PyObject *item, int64_t least, int64_t *out)
+{
+    if (!PyLong_CheckExact(item)) {
+        return 0;
+    }
+    int overflow = 0;
+    *out = PyLong_AsLongLongAndOverflow(item, &overflow);
+    return !overflow && *out >= least;
+}
+
+/* Adds [item] to *sum; returns whether the sum can be stored. */
+static int
+read_amount(PyObject *item, int64_t *sum, int64_t *out)
+{
+    if (!read_int(item, 0, out) || *out > INT64_MAX - *sum) {
+        return 0;
+    }
+    *sum += *out;
+    return 1;
+}
+
+/* Returns whether the columns fit; sets *groups. */
+static int
+read_nodes(PyObject *const columns[COLUMNS], fp_pairs_node *node,
+           Py_ssize_t count, uint32_t *groups)
+{
+    int64_t sums[COLUMNS] = {0};
+    *groups = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t at[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++) {
+            PyObject *item = PySequence_Fast_GET_ITEM(columns[c], i);
+            if (!(c < 2 ? read_int(item, -1, &at[c])
+                        : read_amount(item, &sums[c], &at[c]))) {
+                return 0;
+            }
+        }
+        if (i == 0 ? at[0] != -1 : at[0] < 0 || at[0] >= i) {
+            return 0;
+        }
+        if (at[1] >= INT32_MAX / 2) {
+            return 0;
+        }
+        if (at[1] >= *groups) {
+            *groups = (uint32_t)at[1] + 1;
+        }
+        node[i] = (fp_pairs_node){
+            .parent = i == 0 ? 0 : (uint32_t)at[0],
+            .group = (int32_t)at[1],
+            .calls = at[2],
+            .resumes = at[3],
+            .self_ns = at[4],
+            .raw_ns = at[5],
+        };
+    }
+    return 1;
+}
+
+static int64_t
+value_of(const fp_pair *p, int column)
+{
+    const int64_t values[] = {
+        p->caller,       p->callee,           p->calls,       p->resumes,
+        p->self_ns,      p->raw_ns,           p->outer.calls, p->outer.resumes,
+        p->outer.cum_ns, p->outer.raw_cum_ns, p->more.calls,  p->more.resumes,
+        p->more.cum_ns,  p->more.raw_cum_ns,  p->nested,
+    };
+    return values[column];
+}
+
+static PyObject *
+columns_of(const fp_pairs *p)
+{
+    enum { RESULTS = 15 };
+    PyObject *columns = PyTuple_New(RESULTS);
+    for (int c = 0; columns != NULL && c < RESULTS; c++) {
+        PyObject *list = PyList_New(p->count);
+        for (uint32_t i = 0; list != NULL && i < p->count; i++) {
+            PyObject *v = PyLong_FromLongLong(value_of(&p->pair[i], c));
+            PyList_SET_ITEM(list, i, v);
+            if (v == NULL) {
+                Py_CLEAR(list);
+            }
+        }
+        PyTuple_SET_ITEM(columns, c, list);
+        if (list == NULL) {
+            Py_CLEAR(columns);
+        }
+    }
+    return columns;
+}
+
+static PyObject *
+sums_of(PyObject *const columns[COLUMNS], Py_ssize_t count)
+{
+    fp_alloc a = fp_alloc_libc();
+    fp_pairs_node *node = fp_alloc_zeroed(&a, (size_t)count, sizeof(*node));
+    fp_pairs p = {.alloc = a};
+    uint32_t groups;
+    fp_status status = FP_OK;
+    PyObject *found = NULL;
+    if (node == NULL) {
+        return PyErr_NoMemory();
+    }
+    if (!read_nodes(columns, node, count, &groups)) {
+        found = Py_NewRef(Py_None);
+    }
+    else {
+        Py_BEGIN_ALLOW_THREADS;
+        status = fp_pairs_sum(&p, &a, node, (uint32_t)count, groups);
+        Py_END_ALLOW_THREADS;
+        found = status == FP_OK ? columns_of(&p) : PyErr_NoMemory();
+    }
+    fp_pairs_fini(&p);
+    fp_alloc_give(&a, node, (size_t)count, sizeof(*node));
+    return found;
+}
+
+static PyObject *
+pair_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *columns[COLUMNS] = {NULL};
+    PyObject *found = NULL;
+    Py_ssize_t count = 0;
+    int same = n == COLUMNS;
+    for (int c = 0; same && c < COLUMNS; c++) {
+        columns[c] = PySequence_Fast(args[c], "a column is no sequence");
+        same = columns[c] != NULL;
+        if (same) {
+            Py_ssize_t rows = PySequence_Fast_GET_SIZE(columns[c]);
+            count = c == 0 ? rows : count;
+            same = rows == count && rows > 0 && rows < INT32_MAX / 2;
+        }
+    }
+    if (same) {
+        found = sums_of(columns, count);
+    }
+    else if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "expected six equal columns");
+    }
+    for (int c = 0; c < COLUMNS; c++) {
+        Py_XDECREF(columns[c]);
+    }
+    return found;
+}
+
+PyMethodDef fp_tree_sums_methods[] = {
+    {"pair_sums", (PyCFunction)(void (*)(void))pair_sums, METH_FASTCALL,
+     "pair_sums($module, parent, groups, calls, resumes, self_ns, raw_ns, "
+     "/)\n--\n\n"},
+    {NULL, NULL, 0, NULL},
+};
