@@ -715,6 +715,19 @@ def test_a_script_that_starts_a_trainer_is_not_what_to_look_at() -> None:
     assert "train.py" not in text(noted(made)["unaccounted"])
 
 
+@pytest.mark.parametrize("starter", ["<module>", "main"])
+def test_of_a_trainer_that_a_function_starts_the_callback_is_named(starter: str) -> None:
+    """The title named main, which only starts the Trainer; the text named the callback."""
+    hook = calls(py("on_after_backward", 24, "/x/train.py", "Norms.on_after_backward"), 25, 1)
+    fit = py("fit", 522, "/usr/lib/python3/site-packages/lightning/trainer.py", "Trainer.fit")
+    loop = calls(fit, 35, 1, Node(section("forward"), 5, 5 * MS), hook)
+    rule = found(outside(60, calls(py(starter, 1, "/x/train.py"), 0.5, 1, loop)))["unaccounted"]
+    assert rule.title.endswith(
+        "is in no phase, the largest part of it in Norms.on_after_backward (train.py:24)"
+    )
+    assert rule.saving_ms == pytest.approx(25, rel=0.02)
+
+
 def test_a_note_stays_a_note_when_another_finding_has_part_of_its_time() -> None:
     fit = py("fit", 522, "/usr/lib/python3/site-packages/lightning/trainer.py", "Trainer.fit")
     read = calls(

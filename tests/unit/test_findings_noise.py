@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report
+from fastprof.report import build_report, figures
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.steps import SplitPlace
 from unit.findings_runs import (
@@ -216,6 +216,22 @@ def test_the_wait_of_a_section_is_left_out_of_it() -> None:
         place = SplitPlace("cpu_wait", 0, row[name], round(28 * MS) * STEPS)
         steps = replace(made.steps, split_places=(place,))
         assert ("data-loading" in found(replace(made, steps=steps))) == there
+
+
+def test_a_title_says_how_much_of_its_share_is_the_wait_for_a_cpu() -> None:
+    """ "47.0 % of the step ... [estimated saving: 8.52 %]" contradicted itself."""
+    made = without_a_cpu(40, used=0.5, cpus=2, phases={**HEALTHY, "forward": 20, "logging": 35})
+    assert "without waits" not in found(made)["logging-share"].title
+    nodes, keys = made.threads[0].nodes, made.keys
+    row = {keys[key].name: i for i, key in enumerate(nodes.key) if keys[key].kind == "section"}
+    places = tuple(
+        SplitPlace("cpu_wait", 0, row[name], ms * MS * STEPS)
+        for name, ms in (("logging", 25), ("backward", 15))
+    )
+    rule = found(replace(made, steps=replace(made.steps, split_places=places)))["logging-share"]
+    assert rule.saving_share is not None
+    stated = figures.with_percent(rule.saving_share)
+    assert rule.title.endswith(f" ({stated} without waits for a CPU)")
 
 
 def test_the_cost_of_calls_does_not_contain_the_wait_for_a_cpu() -> None:

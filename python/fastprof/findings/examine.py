@@ -90,6 +90,9 @@ _WAITS_KNOWN = frozenset({
 #: A larger batch also changes the results of the training.
 _CHANGES = frozenset({"small-batch"})
 
+#: If waits for a CPU leave a smaller part of a share, the title says so: the rest is promised.
+_MOSTLY = 0.75
+
 #: A smaller part of the span is no promise.
 _LITTLE = 0.001
 
@@ -170,8 +173,12 @@ def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
     if draft.grade(share.low / facts.share(seen) * draft.ms / NEAR) is None:
         raise Uncertain(waits_text(facts, share))
     part = min(1.0, part)  # no fix saves more than the time itself
+    title = draft.title
+    if part < _MOSTLY:
+        title += f" ({percent(share.middle)} without waits for a CPU)"
     return replace(
         draft.scaled(part),
+        title=title,
         seen=None if draft.seen is None else part * seen,
         severity=_milder(severity, draft.severity),
         evidence=(*draft.evidence, waits_text(facts, share)),

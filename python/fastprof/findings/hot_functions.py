@@ -14,7 +14,7 @@ from fastprof.snapshot import Key, NodeTable
 #: Code inside of a function, without a name to look for.
 _NAMELESS = re.compile(r"<(?:listcomp|genexpr|dictcomp|setcomp|lambda)>$")
 #: One of the program's functions is named if it has this part of the time, else a library's.
-_NAMED = 0.25
+NAMED = 0.25
 #: A larger part counts as most of it.
 _MOST = 0.5
 
@@ -81,7 +81,7 @@ def hottest(
     chosen = [here and not own[key] for here, key in zip(chosen, nodes.key, strict=True)]
     theirs = [key.kind == "python" and not is_nameless(key) and not is_library(key) for key in keys]
     found = _hottest(nodes, self_ns, keys, chosen, theirs)
-    if found is not None and found.share >= _NAMED:
+    if found is not None and found.share >= NAMED:
         return found
     if not libraries:
         return None

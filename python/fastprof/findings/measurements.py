@@ -6,6 +6,7 @@ are of the span.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from statistics import median
 
 from fastprof.findings.cpu_waits import CpuWaits, cpu_waits
@@ -21,7 +22,7 @@ from fastprof.findings.function_groups import (
 )
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, marks, walk
-from fastprof.findings.hot_functions import Hot, at_or_below, hottest
+from fastprof.findings.hot_functions import NAMED, Hot, at_or_below, hottest, is_named
 from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
@@ -46,7 +47,7 @@ from fastprof.snapshot import Key, ThreadTree
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 _MS = 1e6
-#: A script that spends this part of its time in one library function only started it.
+#: A function that spends this part of its time in one library function only started it.
 _STARTED = 0.9
 #: The operators of backward that make sparse gradients; only those of embeddings do.
 _SPARSE = frozenset({"aten::embedding_sparse_backward", "aten::_embedding_bag_sparse_backward"})
@@ -94,13 +95,6 @@ class Use:
 _OF_THE_RUN = ("shutdown", "poll", "loader-workers", "tokens", "data", "checkpoint")
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
-
-
-def _starts_only(hot: Hot) -> bool:
-    """Return whether it is the script, which only started a library and waits for it."""
-    first, share = hot.parts[0] if hot.parts else (None, 0.0)
-    started = first is not None and is_library(first) and share >= _STARTED
-    return started and hot.key.name == "<module>"
 
 
 def of_steps(report: Report) -> Report:
@@ -328,8 +322,11 @@ class Facts:
             return None
         keys = self.report.view.keys
         hot = hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
-        if hot is not None and _starts_only(hot):
-            return None
+        if hot is not None and self._starts_only(hot):
+            called = self._hot_in_callbacks(thread, chosen, hot.key)
+            if called is None and hot.key.name == "<module>":
+                return None
+            hot = called or hot
         beyond = self._beyond_ms * _MS
         if hot is None or not beyond:
             return hot
@@ -344,6 +341,33 @@ class Facts:
             share=left / (total - beyond),
             calls=tuple((key, ns / (total - beyond)) for key, ns in calls if ns > 0),
         )
+
+    def _starts_only(self, hot: Hot) -> bool:
+        """Return whether it only started a library, which has the loop, and waits for it."""
+        first, share = hot.parts[0] if hot.parts else (None, 0.0)
+        if first is None or not is_library(first) or share < _STARTED:
+            return False
+        return hot.key.name == "<module>" or self.is_loop(first)
+
+    def _hot_in_callbacks(
+        self, thread: ThreadTree, chosen: Sequence[bool], starter: Key
+    ) -> Hot | None:
+        """Return the function with most of this time, of those that the started library calls."""
+        keys, loops = self.report.view.keys, self._outside.loops
+        theirs = [
+            is_named(key) and i not in loops and key != starter for i, key in enumerate(keys)
+        ]
+        below = at_or_below(thread.nodes, theirs)
+        inner = [here and under for here, under in zip(chosen, below, strict=True)]
+        hot = hottest(thread.nodes, self._self_ns, keys, inner, libraries=False)
+        whole = sum(compress(self._self_ns, chosen))
+        if hot is None or whole <= 0:
+            return None
+        part = sum(compress(self._self_ns, inner)) / whole
+        if part * hot.share < NAMED:
+            return None
+        calls = tuple((key, part * share) for key, share in hot.calls)
+        return replace(hot, share=part * hot.share, calls=calls)
 
     @Lazy
     def forward_outside(self) -> ForwardOutside | None:
