@@ -284,9 +284,23 @@ def test_the_wait_for_a_cpu_has_one_figure() -> None:
     shares = {row.name: row.share for row in report.steps.split}
     assert (shares["cpu_wait"], shares["io"]) == pytest.approx((0.6, 0.2))
     assert sum(row.total_ns for row in report.steps.split) == steps.sum_ns
+    assert {row.name for row in report.steps.split if row.without_waits} == {"io"}
     rules = {rule.rule: rule for rule in (*report.findings, *report.examination.notes)}
     assert "60.0 % of the step" in rules["cpu-contention"].title
     assert "Without the wait for a CPU, 60.0 %" in rules["logging-share"].evidence[-1]
+
+
+def test_loading_without_its_waits_says_so() -> None:
+    """A split with "loading data 67.2 %" below a section data of 79.6 % contradicts it."""
+    made = without_a_cpu(20, used=0.5, phases={**HEALTHY, "data": 40, "forward": 10})
+    steps = made.steps
+    split = (("compute", steps.sum_ns - 60 * MS * STEPS), ("cpu_wait", 20 * MS * STEPS),
+             ("data", 40 * MS * STEPS))  # fmt: skip
+    for waited, label in ((30, "loading data (its waits for a CPU not counted) 30.0 %"),
+                          (20.5, "loading data 40.0 %")):  # fmt: skip
+        series = replace(steps.series, cpu_wait_ns=(round(waited * MS),) * STEPS)
+        report = build_report(replace(made, steps=replace(steps, split=split, series=series)))
+        assert label in " ".join(report.to_text().split())
 
 
 def test_without_the_figure_the_rule_abstains() -> None:

@@ -354,9 +354,7 @@ class Facts:
     ) -> Hot | None:
         """Return the function with most of this time, of those that the started library calls."""
         keys, loops = self.report.view.keys, self._outside.loops
-        theirs = [
-            is_named(key) and i not in loops and key != starter for i, key in enumerate(keys)
-        ]
+        theirs = [is_named(key) and i not in loops and key != starter for i, key in enumerate(keys)]
         below = at_or_below(thread.nodes, theirs)
         inner = [here and under for here, under in zip(chosen, below, strict=True)]
         hot = hottest(thread.nodes, self._self_ns, keys, inner, libraries=False)

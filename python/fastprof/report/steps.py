@@ -17,6 +17,8 @@ OWN_KIND = "fastprof"
 
 #: Kinds that contain the wait for a CPU after what they wait for has come.
 _MAY_WAIT = ("lock", "io", "data")
+#: A smaller part of the steps stays where it is.
+_NOTABLE = 0.01
 
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
 IN_BACKWARD = "backward (at least)"
@@ -68,6 +70,8 @@ class SplitRow:
     mean_ms: float
     share: float | None
     places: tuple[tuple[str, int], ...] = ()
+    #: Its waits for a CPU count as these: sections and functions contain them.
+    without_waits: bool = False
 
     @property
     def total_ms(self) -> float:
@@ -115,7 +119,8 @@ def split_rows(
     n = steps.measured
     if not n:
         return ()
-    places = _places(snapshot)
+    kinds, places = _with_whole_cpu_wait(steps), _places(snapshot)
+    recorded = dict(steps.split)
     places["other"] = {IN_BACKWARD: _off_cpu_in_backward(snapshot)}
     rows = [
         SplitRow(
@@ -124,8 +129,9 @@ def split_rows(
             mean_ms=ns / n / 1e6,
             share=ns / steps.sum_ns if steps.sum_ns else None,
             places=_largest(places.get(name, {}), ns),
+            without_waits=name in _MAY_WAIT and kinds[name] < recorded[name],
         )
-        for name, ns in _without(costs, _with_whole_cpu_wait(steps), waits_ns).items()
+        for name, ns in _without(costs, dict(kinds), waits_ns).items()
     ]
     return tuple(sorted(rows, key=lambda r: -r.total_ns))
 
@@ -141,6 +147,8 @@ def _with_whole_cpu_wait(steps: Steps) -> dict[str, int]:
         return kinds
     held = {name: kinds[name] for name in _MAY_WAIT if kinds.get(name)}
     rest = max(0, round(fmean(waited) * steps.measured) - kinds["cpu_wait"])
+    if rest < _NOTABLE * steps.sum_ns:
+        return kinds  # a section of data has one time in the split and its own row
     left = rest = min(rest, whole := sum(held.values()))
     for name, ns in held.items():
         moved = min(left, -(-rest * ns // whole))

@@ -34,7 +34,8 @@ def row_name(row: SplitRow) -> str:
     of_backward = dict(row.places).get(IN_BACKWARD, 0)
     if row.name == "other" and 2 * of_backward > row.total_ns:
         return "off the CPU, mostly in backward"
-    return kind_name(row.name)
+    waits = " (its waits for a CPU not counted)" if row.without_waits and row.name == "data" else ""
+    return f"{kind_name(row.name)}{waits}"
 
 
 def split_table(report: Report) -> Table:
