@@ -345,6 +345,8 @@ class OperatorWindows(Part):
         profile = None if self._session is None else self._session.stop()
         self._session = None
         self._hook.put_back()
+        if profile is not None:
+            profile.step_num = count  # as torch has it when it calls on_trace_ready
         # If the run ends with its loop, the step in progress has hardly begun: alone, it is no
         # window.  Without a step() it is the only step.
         last = max(0, count - 1)
