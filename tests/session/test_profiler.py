@@ -16,9 +16,13 @@ import fastprof
 import pytest
 from fastprof import profile_section
 from fastprof.report.threads import training_thread
+from fastprof.session.environment.cpu_use import CpuUse
+from fastprof.session.loaders.results import LoaderResults
 from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.periodic import timings
+from fastprof.session.output.trace import TraceWindows
 from fastprof.session.profiler import run_of
+from fastprof.session.ranks.live import LiveRanks
 
 
 def counts(prof: fastprof.Profiler) -> dict[str, int]:
@@ -485,17 +489,28 @@ def test_an_output_of_no_known_format_is_refused_before_the_run(tmp_path: Path) 
         fastprof.Profiler(output=tmp_path / "run.xyz")
 
 
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [
+        (CpuUse, "end"),
+        (LiveRanks, "end"),
+        (TraceWindows, "end"),
+        (LoaderResults, "finish"),
+        (MetricEmitter, "emit"),
+    ],
+)
 def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: type, method: str
 ) -> None:
     prof = fastprof.Profiler(functions=False, output=tmp_path / "run.fprof").start()
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prof._run.parts.of(MetricEmitter), "emit", interrupted)
+    monkeypatch.setattr(prof._run.parts.of(part), method, interrupted)
     with pytest.raises(KeyboardInterrupt):
         prof.stop()
+    assert not prof.running
     assert (tmp_path / "run.fprof").exists()
     with fastprof.Profiler(functions=False):
         pass

@@ -124,8 +124,10 @@ class Run:
                 else:
                     self.protect(part.kind, part.begin)
         except BaseException:
-            self._each(begun[::-1], "end")
-            current.release(self)
+            try:
+                self._each(begun[::-1], "end")
+            finally:
+                current.release(self)
             raise
         self.recorder.mark()
         self._next_event = self._event_after(0)
@@ -137,18 +139,20 @@ class Run:
         if self._state != _RUNNING:
             return
         profiler, self.profiler = self.profiler, None
-        self._each([part for part in reversed(self.parts) if part.in_loop], "end")
-        self.protect("phase", self.recorder.end_loop)
-        self._state = _STOPPED
-        self.counting = False
         try:
-            self._each([part for part in reversed(self.parts) if not part.in_loop], "end")
-            self._each(self.parts, "finish")
+            self._each([part for part in reversed(self.parts) if part.in_loop], "end")
+            self.protect("phase", self.recorder.end_loop)
         finally:
-            self.watches.restore()
-            current.release(self)
-            self._each(self.parts, "publish")
-            del profiler  # its end, if the program has dropped it, frees the recording
+            self._state = _STOPPED
+            self.counting = False
+            try:
+                self._each([part for part in reversed(self.parts) if not part.in_loop], "end")
+                self._each(self.parts, "finish")
+            finally:
+                self.watches.restore()
+                current.release(self)
+                self._each(self.parts, "publish")
+                del profiler  # its end, if the program has dropped it, frees the recording
 
     def forget(self) -> None:
         """Free the recording of a run that is over; nothing reads it any more."""
