@@ -33,9 +33,9 @@ fp_thread_stands(const fp_thread *t)
     return __atomic_load_n(&t->cur, __ATOMIC_ACQUIRE);
 }
 
-/* Ticks: a clock that goes back farther was set, and goes on from there.
- * Processors differ by less; external timers have units of 1 ns to 1 s. */
-#define FP_CLOCK_WAS_SET ((uint64_t)1 << 32)
+/* Ticks: a clock that goes back farther was set, and goes on from there.  That
+ * is 1 ms of a counter at 4 GHz; processors differ by less. */
+#define FP_CLOCK_WAS_SET ((uint64_t)1 << 22)
 
 /* Charges the time up to [now] to the current node.  If the clock goes back, no
  * time is charged a second time. */

@@ -36,4 +36,12 @@ fp_spots_fini(fp_spots *s);
 void
 fp_spots_add(fp_spots *s, const fp_spot *open, uint32_t calls);
 
+/* Whether [need] bytes from [at] on are among the [size] bytes from [start] on.
+ * [at] may be any number: what a sample reads may be no address. */
+static inline int
+fp_range_holds(uintptr_t start, size_t size, uintptr_t at, size_t need)
+{
+    return size >= need && at >= start && at - start <= size - need;
+}
+
 #endif

@@ -78,9 +78,9 @@ static int
 copy_frame(piece *p, pid_t process, uintptr_t at,
            unsigned char frame[FP_FRAME_SIZE])
 {
-    if (at < p->start || at + FP_FRAME_SIZE > p->start + p->size) {
+    if (!fp_range_holds(p->start, p->size, at, FP_FRAME_SIZE)) {
         p->start = at & ~(uintptr_t)(PAGE - 1);
-        p->size = at + FP_FRAME_SIZE - p->start;
+        p->size = at - p->start + FP_FRAME_SIZE;
         if (copy(process, p->start, p->bytes, p->size) != 0) {
             p->size = 0;
             return -1;
@@ -313,14 +313,19 @@ row(fp_recorder *r, const fp_spot *spot)
     if (e == NULL) {
         return NULL;
     }
-    PyCodeObject *code = (PyCodeObject *)e->object;
+    /* Kept, because making the row may run the collector, and with it code that
+     * clears the recorder. */
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(e->object);
     int offset = fp_compat_raw_offset(code, (uintptr_t)spot->at);
     int line = offset >= 0 ? PyCode_Addr2Line(code, offset) : -1;
-    if (line <= 0) {
-        return NULL;
+    PyObject *made = NULL;
+    if (line > 0) {
+        made = Py_BuildValue("(OiOiK)", code->co_filename,
+                             code->co_firstlineno, code->co_name, line,
+                             (unsigned long long)spot->count);
     }
-    return Py_BuildValue("(OiOiK)", code->co_filename, code->co_firstlineno,
-                         code->co_name, line, (unsigned long long)spot->count);
+    Py_DECREF(code);
+    return made;
 }
 
 PyObject *

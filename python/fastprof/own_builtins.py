@@ -8,6 +8,7 @@ from typing import Any
 
 _now = vars(builtins)
 _were = dict(_now)
+_were.pop("_", None)  # a prompt's last value: the program's
 _callable, _missing = callable, object()
 #: Those that were put back, and what the program had left.
 _left: dict[str, Any] = {}

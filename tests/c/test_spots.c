@@ -71,3 +71,15 @@ FP_TEST(spots_f36_without_memory_take_nothing)
     fp_spots_fini(&s);
     CHECK_UINT(m.bytes, 0);
 }
+
+FP_TEST(spots_no_number_is_mistaken_for_an_address_of_a_copy)
+{
+    CHECK(fp_range_holds(0x1000, 0x100, 0x1000, 88));
+    CHECK(fp_range_holds(0x1000, 0x100, 0x1100 - 88, 88));
+    CHECK(!fp_range_holds(0x1000, 0x100, 0x1101 - 88, 88));
+    CHECK(!fp_range_holds(0x1000, 0x100, 0xfff, 88));
+    CHECK(!fp_range_holds(0, 0, 0, 88));
+    for (uintptr_t back = 1; back < 200; back++) { /* at + 88 wraps */
+        CHECK(!fp_range_holds(0x1000, 0x100, (uintptr_t)0 - back, 88));
+    }
+}

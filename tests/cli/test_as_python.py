@@ -171,6 +171,25 @@ def test_a_collection_does_not_visit_fastprofs_objects(
     assert of_program(result.stdout) == ["| 0"]
 
 
+@pytest.mark.parametrize("command", [("-m", "fastprof"), ("-m", "fastprof", "run")])
+def test_the_collector_shows_the_programs_globals_and_keeps_what_it_froze(
+    tmp_path: Path, command: Sequence[str]
+) -> None:
+    write(
+        tmp_path / "own.py",
+        """
+        import atexit, gc
+        class Thing: pass
+        thing = Thing()
+        print("|", [globals() is one for one in gc.get_referrers(thing)])
+        gc.freeze()
+        atexit.register(lambda: print("|", gc.get_freeze_count() > 0))
+        """,
+    )
+    result = python(*command, "own.py", cwd=tmp_path).check()
+    assert of_program(result.stdout) == ["| [True]", "| True"]
+
+
 def test_decorators_do_not_read_the_programs_folder_each_time(tmp_path: Path) -> None:
     write(
         tmp_path / "decorates.py",

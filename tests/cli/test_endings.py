@@ -347,5 +347,49 @@ def test_f22_ctrl_c_and_more_during_the_save_lose_nothing(
     if command.startswith("run"):
         assert calls(tmp_path, file="out/train_profile.stats") == 5
     else:
-        report = python("-m", "fastprof", "report", "out.fprof", cwd=tmp_path).check()
+        report = python("-m", "fastprof", "report", "--full", "out.fprof", cwd=tmp_path).check()
         assert "work" in report.stdout
+
+
+def test_f20_a_forked_child_handles_its_signals_to_its_end(tmp_path: Path) -> None:
+    program = tmp_path / "forks.py"
+    program.write_text(
+        textwrap.dedent("""
+        import atexit, os, signal, sys
+        signal.signal(signal.SIGUSR1, lambda *_: print("| handled", flush=True))
+        child = os.fork()
+        if not child:
+            atexit.register(os.kill, os.getpid(), signal.SIGUSR1)
+            sys.exit()
+        os.waitpid(child, 0)
+        """),
+        encoding="utf-8",
+    )
+    result = run_command(
+        [sys.executable, "-m", "fastprof", "run", "-o", "out", "forks.py"], cwd=tmp_path
+    ).check()
+    assert "| handled" in result.stdout
+
+
+def test_f22_every_handler_of_a_signal_during_a_save_runs() -> None:
+    ran = []
+
+    def fails(number: int, frame: object) -> None:
+        ran.append(number)
+        raise ValueError
+
+    before = {n: signal.getsignal(n) for n in (signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        for number in before:
+            signal.signal(number, fails)
+        held = exit_hooks.Held()
+        held.begin()
+        for number in before:
+            signal.raise_signal(number)
+        assert not ran
+        with pytest.raises(ValueError):
+            held.end()
+        assert ran == list(before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -387,3 +387,13 @@ def test_real_torch_without_cuda(mode) -> None:
     assert snapshot.memory is None
     assert snapshot.notes == ()
     assert snapshot.sections[0].count == 3
+
+
+def test_a_start_that_failed_and_is_repeated_has_samples(cuda: FakeCuda) -> None:
+    sampler = MemorySampler("step", 1, Faults())
+    for _ in range(2):
+        sampler.begin()
+        sampler.end(0)
+    sampler.begin()
+    sampler.at_step(1)
+    assert sampler.to_dict()["steps"] == 2

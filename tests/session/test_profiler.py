@@ -568,3 +568,18 @@ def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path:
     nodes = snapshot.threads[number].nodes
     assert "work" in {snapshot.keys[key].name.rpartition(".")[2] for key in nodes.key}
     assert "prefetcher" not in snapshot.threads[number].name
+
+
+def test_f22_a_handler_may_stop_a_run_that_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    prof = fastprof.Profiler(functions=False).start()
+    published = []
+
+    def stop_again(count: int) -> None:
+        assert fastprof.stop() is None
+        prof.stop()
+
+    monkeypatch.setattr(prof._run.parts.of(CpuUse), "end", stop_again)
+    monkeypatch.setattr(prof._run.parts.of(TraceWindows), "publish", published.append)
+    prof.stop()
+    assert published == [0]
+    assert not prof._run.faults.counts

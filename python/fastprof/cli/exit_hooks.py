@@ -66,10 +66,16 @@ class Held:
             raise
 
     def end(self) -> None:
-        """Run the handlers of the signals that came, which may raise."""
+        """Run the handlers of the signals that came; raise what the first of them raises."""
         self._give_back()
+        first: BaseException | None = None
         for number in self._came:
-            _signal.raise_signal(number)
+            try:
+                _signal.raise_signal(number)
+            except BaseException as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     def _note(self, number: int, frame: object) -> None:
         if time.monotonic() < self._until:
@@ -210,12 +216,16 @@ class Endings:
 
     def hold(self) -> None:
         """Make signals wait from now on, until the recording is saved."""
-        if self._held is None and _thread.get_ident() == threading.main_thread().ident:
+        in_main = _thread.get_ident() == threading.main_thread().ident
+        # A forked child saves nothing, and would never let go.
+        if self._held is None and in_main and os.getpid() == self._pid:
             held = Held()
             held.begin()
             self._held = held
 
     def _let_go(self) -> None:
+        if _thread.get_ident() != threading.main_thread().ident:
+            return
         held, self._held = self._held, None
         if held is not None:
             if self._signal_came:

@@ -84,6 +84,7 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
     if switch.MODE != "off":
         return target
     complain("FASTPROF=0: the program runs without being profiled")
+    gc.unfreeze()
     with _traceback_of(target):
         exec(target.code, target.namespace)
     return 0
@@ -101,9 +102,7 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             endings.cancel()
             complain(str(error))
             return USAGE_ERROR
-        # Each full collection would visit the objects of fastprof's modules, ten times as many as
-        # the interpreter's own: tests that collect often took five times as long.
-        gc.freeze()
+        frozen = gc.get_freeze_count()
         try:
             try:
                 exec(target.code, target.namespace)
@@ -126,7 +125,8 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             raise
         finally:
             endings.stop()
-            gc.unfreeze()
+            if gc.get_freeze_count() <= frozen:  # the program has frozen nothing
+                gc.unfreeze()
             endings.end()
     return 0
 
@@ -281,6 +281,10 @@ def _new_main(args: Sequence[str], first: str | None) -> dict[str, Any]:
     """Leave ``sys.argv``, ``sys.path`` and ``sys.modules`` to the program; return its globals."""
     sys.argv[:] = args
     own_imports.hand_over(first, _load_own)
+    # Each full collection would visit the objects of fastprof's modules, ten times as many as the
+    # interpreter's own: tests that collect often took five times as long.  The program's globals
+    # come after: whoever looks for the referrers of an object sees them.
+    gc.freeze()
     # A real module: pickle and multiprocessing find its definitions there.
     module = types.ModuleType("__main__")
     namespace = module.__dict__

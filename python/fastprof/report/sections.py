@@ -122,7 +122,8 @@ def _section_row(
         return SectionRow(
             name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None, gpu=gpu
         )
-    outer_ns = sum(p.outer_ns for p in used)
+    # Of all parts: the time of an entry that found no batch counts, the entry does not.
+    outer_ns = sum(p.outer_ns for p in parts)
     hook_ns = 0.0
     if in_tree and in_tree.raw_cum_ns:
         hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns

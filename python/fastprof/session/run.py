@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -52,6 +53,7 @@ class Run:
         self._options = options
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
         self._next_event = 1
+        self._ending_in = 0  # ident of the thread that ends the run
         self.faults = Faults()
         #: Which process of a distributed job this is.
         self.identity = Identity(options.rank)
@@ -110,34 +112,37 @@ class Run:
             raise StateError("a Profiler records one run, and this one is over; create another")
         self.started_at = current.caller()
         self.identity.ask()
-        earlier = current.claim(self)
-        if earlier is not None and not earlier.gives_way:
-            self.faults.tell(
-                f"The run started at {earlier.started_at} was still active; this one has ended it."
-            )
         begun: list[Part] = []
         try:
+            earlier = current.claim(self)
+            if earlier is not None and not earlier.gives_way:
+                self.faults.tell(
+                    f"The run started at {earlier.started_at} was still active; this one has ended "
+                    "it."
+                )
             for part in self.parts:
                 begun.append(part)
                 if part.must_begin:
                     part.begin()
                 else:
                     self.protect(part.kind, part.begin)
+            self.recorder.mark()
+            self._next_event = self._event_after(0)
         except BaseException:
             try:
                 self._each(begun[::-1], "end")
             finally:
                 current.release(self)
             raise
-        self.recorder.mark()
-        self._next_event = self._event_after(0)
         self._state, self.profiler = _RUNNING, profiler
         self.counting = True
 
     def stop(self) -> None:
         """End the run: log an unfinished validation pass, print and save, as configured."""
-        if self._state != _RUNNING:
+        # A signal's handler may call it while it runs.
+        if self._state != _RUNNING or self._ending_in == get_ident():
             return
+        self._ending_in = get_ident()
         profiler, self.profiler = self.profiler, None
         try:
             self._each([part for part in reversed(self.parts) if part.in_loop], "end")

@@ -80,8 +80,9 @@ def stop() -> Profiler | None:
     run = current.running()
     if not isinstance(run, Run):
         return None
-    profiler: Profiler = run.profiler
-    profiler.stop()
+    profiler: Profiler | None = run.profiler
+    if profiler is not None:  # else it is ending
+        profiler.stop()
     return profiler
 
 

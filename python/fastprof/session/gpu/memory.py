@@ -123,7 +123,7 @@ class MemorySampler(Part):
         faults: Faults,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._mode: MemoryMode = mode
+        self._mode = self._wanted = mode
         self._every = every if mode == "auto" else 1
         self._faults = faults
         self._clock = clock
@@ -155,6 +155,7 @@ class MemorySampler(Part):
     def begin(self) -> None:
         """Start the run: earlier allocations of the program do not count."""
         self._thread = threading.get_ident()
+        self._mode = self._wanted  # a start that failed may be repeated
         if self._mode:
             self._optimizers.watch()
             self._before = self._read() or Reading()
