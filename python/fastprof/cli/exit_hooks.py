@@ -92,6 +92,10 @@ class Held:
             raise
 
 
+def _in_main_thread() -> bool:
+    return _thread.get_ident() == threading.main_thread().ident
+
+
 class Endings:
     """Context manager: calls ``save`` exactly once, when the program in it ends.
 
@@ -216,15 +220,14 @@ class Endings:
 
     def hold(self) -> None:
         """Make signals wait from now on, until the recording is saved."""
-        in_main = _thread.get_ident() == threading.main_thread().ident
         # A forked child saves nothing, and would never let go.
-        if self._held is None and in_main and os.getpid() == self._pid:
+        if self._held is None and _in_main_thread() and os.getpid() == self._pid:
             held = Held()
             held.begin()
             self._held = held
 
     def _let_go(self) -> None:
-        if _thread.get_ident() != threading.main_thread().ident:
+        if not _in_main_thread():
             return
         held, self._held = self._held, None
         if held is not None:
@@ -258,8 +261,7 @@ class Endings:
                 self._show(show)
 
     def _show(self, show: Callable[[], None]) -> None:
-        in_main = _thread.get_ident() == threading.main_thread().ident
-        self._showing = in_main
+        in_main = self._showing = _in_main_thread()
         try:
             self._safely(show)
         finally:
