@@ -114,7 +114,7 @@ def final_report(
     from fastprof.cli.summary import print_summary
     from fastprof.export.pstats_ import stats_dict, write_stats
     from fastprof.read import fprof
-    from fastprof.report import build_report
+    from fastprof.results.report import build_report
     from fastprof.snapshot import (
         Calibration,
         EventCost,

@@ -42,23 +42,23 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "ranks": (*BASE, "report"),
     "findings": (*BASE, "report"),
     "read": (*BASE, "report"),
-    "tables": (*BASE, "report"),
-    "export": (*BASE, "report", "read", "tables"),
+    "tables": (*BASE, "report", "findings"),
+    "export": (*BASE, "report", "findings", "read", "tables"),
     "render": (*BASE, "report", "findings", "read", "tables", "export"),
     "comparison": (*BASE, "report", "read", "tables", "export", "render"),
+    "results": (
+        *(*BASE, "report", "findings", "read", "tables", "export"),
+        *("render", "comparison"),
+    ),
     "loggers": BASE,
     "session": (
         *(*BASE, "capture", "report", "findings", "read"),
-        *("tables", "export", "render", "comparison"),
+        *("tables", "export", "render", "comparison", "results"),
     ),
-    "integrations": (*BASE, "capture", "report", "findings", "read", "render", "session"),
-}
-#: Module -> the module that it may import against the direction: methods such as `to_text()` and
-#: `save()` of the user's classes load a writer at their first call.
-UPWARD = {
-    "report.model": "render.formats",
-    "report.ranks.model": "render.formats",
-    "comparison.model": "comparison.output",
+    "integrations": (
+        *(*BASE, "capture", "report", "findings", "read"),
+        *("render", "results", "session"),
+    ),
 }
 #: These stand above all layers; nothing below may import them.
 TOP = ("", "__main__", "cli")
@@ -102,10 +102,10 @@ def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
-            and re.fullmatch(rf"{PACKAGE}(\.[a-z_]+)+", node.value)
+            and re.fullmatch(rf"{PACKAGE}(\.[a-z_]+)+(:\w+)?", node.value)
         ):
-            # A table of modules to import by name.
-            yield node.value
+            # A table of modules, or of their functions, to import by name.
+            yield node.value.partition(":")[0]
 
 
 def _at_import(tree: ast.Module) -> Iterator[ast.stmt]:
@@ -130,11 +130,6 @@ def _modules(root: Path) -> Iterator[tuple[str, str, ast.Module, bool]]:
         yield path.relative_to(root).as_posix(), name, tree, path.name == "__init__.py"
 
 
-def _is_upward(module: str, name: str) -> bool:
-    """Return whether `module` may import `name` against the direction."""
-    return module in UPWARD and f"{name}.".startswith(f"{PACKAGE}.{UPWARD[module]}.")
-
-
 def direction_violations(root: Path) -> list[str]:
     """Report imports against the layers, and modules that are in no layer."""
     found = []
@@ -151,13 +146,13 @@ def direction_violations(root: Path) -> list[str]:
                 continue
             target = parts[1] if len(parts) > 1 else ""
             allowed = target == layer or target in MAY_IMPORT[layer]
-            if not allowed and not _is_upward(module, name):
+            if not allowed:
                 found.append(f"{path}: {layer} may not import {name}")
     return found
 
 
 def _arrows(root: Path) -> dict[str, set[str]]:
-    """Return the modules that each module imports, except those in `UPWARD`."""
+    """Return the modules that each module imports."""
     modules = {name: (tree, is_package) for _, name, tree, is_package in _modules(root)}
     arrows: dict[str, set[str]] = {}
     for module, (tree, is_package) in modules.items():
@@ -167,7 +162,7 @@ def _arrows(root: Path) -> dict[str, set[str]]:
             if target not in modules:  # a name in a module
                 target = target.rpartition(".")[0]
             inside = name.split(".")[0] == PACKAGE and not name.startswith(f"{PACKAGE}._core")
-            if inside and target in modules and not _is_upward(module, name):
+            if inside and target in modules:
                 arrows[module].add(target)
         arrows[module].discard(module)
     return arrows

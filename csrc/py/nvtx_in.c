@@ -94,8 +94,9 @@ open_section(const fp_nvtx_name *domain, const fp_nvtx_message *m)
 {
     fp_nvtx_range range = {0};
     fp_section_object *s = section_of(domain, m);
+    /* NULL: another thread has stopped the recording meanwhile. */
     fp_recorder *r = state->section_owner;
-    fp_thread *t = s != NULL ? fp_section_begin(r, s) : NULL;
+    fp_thread *t = s != NULL && r != NULL ? fp_section_begin(r, s) : NULL;
     if (t != NULL) {
         range.epoch = r->section_epoch;
         range.serial = t->serial;
@@ -171,8 +172,8 @@ static int
 is_free(const process_range *p)
 {
     /* Ranges of an earlier recording may never end. */
-    return p->number == 0 ||
-           p->range.epoch != state->section_owner->section_epoch;
+    const fp_recorder *r = state != NULL ? state->section_owner : NULL;
+    return p->number == 0 || r == NULL || p->range.epoch != r->section_epoch;
 }
 
 /* NULL: all slots are taken. */

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastprof.capture.options import RecorderOptions
-    from fastprof.comparison import Comparison, check, compare
+    from fastprof.comparison.check import check
     from fastprof.errors import (
         BusyError,
         CheckError,
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
         UnknownSectionError,
     )
     from fastprof.integrations._torch.data import wrap
-    from fastprof.read.load import load
-    from fastprof.read.merge import merge
-    from fastprof.report import Report
-    from fastprof.report.ranks.model import RankReport
+    from fastprof.results.comparison import Comparison, compare
+    from fastprof.results.ranks import RankReport, merge
+    from fastprof.results.report import Report
+    from fastprof.results.saved import load
     from fastprof.session.cprofile import Profile, run, runctx
     from fastprof.session.operators.profile import OperatorProfile
     from fastprof.session.output.trace import TraceOptions
@@ -93,17 +93,17 @@ _LAZY = {
             "FORWARD_PASS METRICS_COMPUTATION OPTIMIZER_STEP SAMPLING SYNCHRONIZATION "
             "profile_section"
         ),
-        "fastprof.comparison": "Comparison check compare",
+        "fastprof.comparison.check": "check",
         "fastprof.errors": (
             "BusyError CheckError ConditionError ExportError FastprofError LoadError "
             "MergeError SnapshotError StateError UnknownSectionError"
         ),
         "fastprof.integrations._torch.data": "wrap",
         "fastprof.integrations.ipython": "load_ipython_extension",
-        "fastprof.read.load": "load",
-        "fastprof.read.merge": "merge",
-        "fastprof.report": "Report",
-        "fastprof.report.ranks.model": "RankReport",
+        "fastprof.results.comparison": "Comparison compare",
+        "fastprof.results.ranks": "RankReport merge",
+        "fastprof.results.report": "Report",
+        "fastprof.results.saved": "load",
         "fastprof.session.cprofile": "Profile run runctx",
         "fastprof.session.operators.profile": "OperatorProfile",
         "fastprof.session.output.trace": "TraceOptions",

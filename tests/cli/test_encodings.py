@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastprof.read.load import load
+from fastprof.results.saved import load
 from fastprof.tables.columns import TABLES
 from helpers import run_command
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from fastprof.cli import job
-from fastprof.report import build_report
 from fastprof.report.ranks.live.judge import Judge
 from fastprof.report.ranks.live.now import JobNow
 from fastprof.report.ranks.live.window import RankWindow, encode
 from fastprof.report.ranks.model import LatePeriod, LateStep, Straggler
+from fastprof.results.report import build_report
 from unit.test_ranks import waiting
 
 NAME = "train_profile.fprof"

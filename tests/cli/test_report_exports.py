@@ -7,7 +7,7 @@ import io
 
 import pytest
 from fastprof.cli import main
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from unit.gpu_runs import gpu_training_run
 
 

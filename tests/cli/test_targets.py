@@ -7,7 +7,7 @@ import re
 import pytest
 from fastprof.cli import main, targets_command
 from fastprof.findings.thresholds import LIMITS, TARGETS
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from unit.gpu_runs import gpu_training_run
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fake_handles import FakeGpu
-from fastprof.report.model import build_report
+from fastprof.results.report import build_report
 
 SOURCE = str(Path(fastprof.__file__).parents[1])
 HERE = str(Path(__file__).parent)

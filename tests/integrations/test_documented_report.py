@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fastprof.read.load import load
+from fastprof.results.saved import load
 from fastprof.tables.report import all_tables
 from helpers import ROOT, run_child
 

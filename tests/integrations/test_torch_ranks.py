@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastprof.read.merge import merge
+from fastprof.results.ranks import merge
 from helpers import GUARD, child_env, run_together, time_scale
 
 pytest.importorskip("torch.distributed")

@@ -17,7 +17,7 @@ import fastprof
 import pytest
 from fastprof.capture.convert import take_snapshot
 from fastprof.capture.options import Recorder
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from helpers import need_running_threads
 
 SLEEP_S = 0.05

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
-from fastprof.report import build_report
 from fastprof.report.origin import begins_import, import_class, is_users
+from fastprof.results.report import build_report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
 

@@ -15,7 +15,7 @@ import types
 import pytest
 from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from hook_child import ok
 

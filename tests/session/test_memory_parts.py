@@ -8,7 +8,7 @@ import types
 import fastprof
 import pytest
 from fastprof.errors import SnapshotError
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.session.gpu import memory_parts
 from fastprof.session.gpu.memory import MemorySampler
 from fastprof.session.gpu.memory_parts import OptimizerMemory, sizes

@@ -16,7 +16,7 @@ import fastprof
 import pytest
 from fastprof import profile_section
 from fastprof.report.figures import duration, number
-from fastprof.report.model import Report
+from fastprof.results.report import Report
 from fastprof.tables.report import all_tables
 
 

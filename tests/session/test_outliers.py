@@ -17,8 +17,8 @@ import pytest
 from fastprof import Profiler, profile_section
 from fastprof.capture.convert import take_snapshot
 from fastprof.capture.options import Recorder
-from fastprof.report import Report, build_report
 from fastprof.report.outliers import Outlier
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Snapshot
 from helpers import examples
 from hypothesis import given, settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastprof.read.merge import merge
+from fastprof.results.ranks import merge
 from fastprof.session.environment.rank import Identity
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
 from fastprof.session.ranks.find import find_channel, may_find_channel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fastprof
 import pytest
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.tables.section import section_blocks
 from helpers import check_patiently
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastprof.report import Report, build_report
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.steps import StepSeries

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastprof.report import Report, build_report
 from fastprof.report.findings import Finding
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
 from fastprof.snapshot.gpu import COPY_D2H, COPY_H2D, GpuSnapshot
 from fastprof.snapshot.loaders import LoadTime, WorkerStats

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 from fastprof.errors import ExportError
-from fastprof.read.load import load
 from fastprof.render import formats
-from fastprof.report import build_report
 from fastprof.report.correct import correct
+from fastprof.results.report import build_report
+from fastprof.results.saved import load
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.cprofile_model import replay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastprof.findings.checklist import Check, checklist, checklist_lines
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from unit.findings_runs import calls, filled, gpu_layer, operators, run, tensor
 from unit.snapshots import MS, kernel

@@ -15,9 +15,9 @@ from fastprof.comparison.output import to_text
 from fastprof.comparison.runs import Run
 from fastprof.errors import ExportError, LoadError
 from fastprof.export.pstats_ import stats_dict
-from fastprof.report import Report, build_report
 from fastprof.report.figures import change as relative_change
 from fastprof.report.from_stats import report_from_stats
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Key, LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime

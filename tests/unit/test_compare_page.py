@@ -12,7 +12,7 @@ from fastprof.cli import main
 from fastprof.comparison.layout import blocks
 from fastprof.comparison.steps_chart import steps_chart
 from fastprof.render.html.charts import figure
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.tables.blocks import Chart, Code
 from unit.comparisons import function, normal, run
 from unit.hostile import NAMES

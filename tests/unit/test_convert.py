@@ -11,7 +11,7 @@ from fastprof.capture import convert
 from fastprof.capture.convert import take_snapshot
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from unit.gpu_runs import gpu_training_run
 from unit.test_snapshot_gpu import packed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report
 from fastprof.report.correct import correct
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.run_phases import PhaseTime
 from hypothesis import given

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report
 from fastprof.report.correct import correct, without_hook
 from fastprof.report.in_run import hook_cost, unprofiled_step
 from fastprof.report.rows import OWN_COST
+from fastprof.results.report import build_report
 from fastprof.snapshot import Calibration, Key, Snapshot, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 from fastprof.snapshot.steps import PlainCpu, PlainSteps, StepSeries

@@ -13,7 +13,7 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.cli import demo, demo_pure
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 
 
 def _learn(task: demo.Task, steps: int) -> list[float]:

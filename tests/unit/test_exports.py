@@ -16,12 +16,13 @@ import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.export import collapsed, json_
-from fastprof.read.load import load
+from fastprof.findings import examine as rules
 from fastprof.render import formats
 from fastprof.render.markdown import MAX_BYTES, MAX_LINES, code, sentence
-from fastprof.report import build_report
-from fastprof.report.findings import Finding
+from fastprof.report.findings import Examination, Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
+from fastprof.results.report import build_report
+from fastprof.results.saved import load
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.columns import TABLES, columns
@@ -209,8 +210,8 @@ def test_s1_01_without_a_gpu_its_figures_are_not_available_and_not_zero(report):
 
 
 def test_the_rules_look_at_a_report_once_whatever_is_made_of_it(monkeypatch):
-    made, real = [], formats.examine
-    monkeypatch.setattr(formats, "examine", lambda report: made.append(report) or real(report))
+    made, real = [], rules._examine
+    monkeypatch.setattr(rules, "_examine", lambda report: made.append(report) or real(report))
     first = build_report(training_run())
     for make in (first.to_text, first.to_markdown, first.to_json, first._repr_html_):
         make()
@@ -235,7 +236,7 @@ class Found:
 
     def __init__(self, report, *findings):
         self._report = report
-        self.findings = findings
+        self.known = {"examination": Examination(findings)}
 
     def __getattr__(self, name):
         return getattr(self._report, name)

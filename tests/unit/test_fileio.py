@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from fastprof.errors import ExportError, LoadError
 from fastprof.fileio import atomic_write, read_bounded, resolve_output
-from fastprof.read import load as loading
 from fastprof.render import formats
-from fastprof.report import build_report
+from fastprof.results import saved as loading
+from fastprof.results.report import build_report
 from helpers import child_env, run_child
 from unit.hostile import snapshot_with
 
@@ -31,7 +31,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from unit.hostile import snapshot_with
 from fastprof.render import formats
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 report = build_report(snapshot_with("x" * 2000))
 """
 TESTS = str(Path(__file__).resolve().parent.parent)

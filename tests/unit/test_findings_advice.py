@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from fastprof.findings import remedies
 from fastprof.findings.measurements import Facts
-from fastprof.report import build_report
 from fastprof.report.findings import Finding
+from fastprof.results.report import build_report
 from fastprof.snapshot import Calibration, EventCost, Snapshot, StepRow
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace

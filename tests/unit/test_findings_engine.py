@@ -11,12 +11,12 @@ import pytest
 from fastprof.findings import examine as findings
 from fastprof.findings.draft import Abstain, Draft, Rule
 from fastprof.findings.examine import RULES, Examination, examine
-from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.render.html import write
 from fastprof.render.plain import plain
-from fastprof.report import build_report
 from fastprof.report.findings import SUBJECTS
+from fastprof.results.report import build_report
+from fastprof.results.saved import load
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import PhaseTime

@@ -8,7 +8,7 @@ import pytest
 from fastprof.findings.examine import examine
 from fastprof.findings.measurements import Facts
 from fastprof.findings.rules.steps import step_time_variation
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from helpers import examples
 from hypothesis import given, settings

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fastprof.report import build_report
 from fastprof.report.findings import Finding
-from fastprof.report.model import Report
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Snapshot
 from helpers import examples
 from hypothesis import given, settings

@@ -12,9 +12,9 @@ import pytest
 from fastprof.errors import SnapshotError
 from fastprof.render.plain import plain
 from fastprof.render.text import write
-from fastprof.report import build_report
 from fastprof.report.rows import StepSection
 from fastprof.report.source_files import digests
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.lines import LineSamples
 from fastprof.tables.findings import all_findings, findings_block, verdict_lines

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report, figures
+from fastprof.report import figures
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.steps import SplitPlace
 from unit.findings_runs import (

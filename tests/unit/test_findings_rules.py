@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from fastprof.findings.thresholds import LIMITS
-from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
+from fastprof.results.report import Report, build_report
+from fastprof.results.result import as_result
 from unit.findings_runs import (
     HEALTHY,
     c_function,
@@ -39,7 +40,7 @@ def stats(**cumulative_s):
         )  # fmt: skip
         edge = {("/x/train.py", 3, "main"): (5, 5, seconds, seconds)}
         table[label] = (5, 5, seconds, seconds, edge)
-    return report_from_stats(table)
+    return as_result(Report, report_from_stats(table))
 
 
 # ---- data ----

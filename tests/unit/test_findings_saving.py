@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.session.environment.run_metadata import surroundings
 from fastprof.snapshot import Snapshot
 from unit.findings_runs import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.run_phases import PhaseTime
 from unit.findings_runs import (

@@ -7,8 +7,8 @@ import json
 import pytest
 from fastprof.export.depth import MAX_DEPTH
 from fastprof.render import formats
-from fastprof.report import build_report
 from fastprof.report.correct import correct
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from hypothesis import given
 from hypothesis import strategies as st

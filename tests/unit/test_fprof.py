@@ -16,11 +16,11 @@ import pytest
 from fastprof.capture.options import RecorderOptions
 from fastprof.errors import ExportError, LoadError
 from fastprof.read import fprof
-from fastprof.read import load as loading
 from fastprof.read.limits import Limits
 from fastprof.read.smaller import smaller
 from fastprof.render.formats import FORMATS
-from fastprof.report import build_report
+from fastprof.results import saved as loading
+from fastprof.results.report import build_report
 from fastprof.snapshot import (
     Key,
     LoaderStats,
@@ -485,7 +485,7 @@ def test_f46_brackets_and_quotes_inside_names_are_no_structure():
 
 HOSTILE = """
 import gzip, io, sys, tracemalloc
-from fastprof.read.load import load
+from fastprof.results.saved import load
 {make}
 with open(sys.argv[1], "wb") as file:
     file.write(data)

@@ -10,9 +10,9 @@ import pytest
 from fastprof.errors import ExportError
 from fastprof.export.depth import MAX_DEPTH
 from fastprof.render import formats, terminal
-from fastprof.report import build_report
 from fastprof.report.figures import torch_size
 from fastprof.report.model_gpu import MemorySectionRow
+from fastprof.results.report import build_report
 from fastprof.snapshot.gpu import COPY_H2D, HOW_INHERITED, HOW_UNKNOWN, GpuSnapshot
 from fastprof.tables import gpu as tables_gpu
 from fastprof.tables.gpu import memory_by_section
@@ -340,7 +340,7 @@ def test_stacks_by_gpu_time_need_a_gpu_and_contexts(report, name, tmp_path):
         with pytest.raises(ExportError, match="no"):
             formats.render(build_report(tree(Node(py("f")), gpu=layer)), name)
     report.save(tmp_path / "run.stats")
-    from fastprof.read.load import load
+    from fastprof.results.saved import load
 
     with pytest.raises(ExportError):
         formats.render(load(tmp_path / "run.stats"), name)

@@ -7,8 +7,9 @@ import json
 from unittest import mock
 
 import pytest
-from fastprof.report import build_report, model_gpu
+from fastprof.report import model_gpu
 from fastprof.report.gpu_tree import Sums
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import (
     COPY_H2D,

@@ -28,9 +28,8 @@ from fastprof.render.html.sources import Sources
 from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.render.html.strings import Strings
 from fastprof.render.html.tables import kernel_tables, limited
-from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
-from fastprof.report.model import Report
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.lines import LineSamples

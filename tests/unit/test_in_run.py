@@ -6,8 +6,6 @@ import random
 from dataclasses import fields, replace
 
 import pytest
-from fastprof.read.load import load
-from fastprof.report import build_report
 from fastprof.report.correct import correct
 from fastprof.report.figures import duration, percent
 from fastprof.report.in_run import (
@@ -19,6 +17,8 @@ from fastprof.report.in_run import (
     scaled,
     unprofiled_step,
 )
+from fastprof.results.report import build_report
+from fastprof.results.saved import load
 from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, StepSeries

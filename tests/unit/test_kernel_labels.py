@@ -6,9 +6,9 @@ import time
 
 import pytest
 from fastprof.names import ends_cut
-from fastprof.report import build_report
 from fastprof.report.kernel_labels import short_kernel, short_kernels
 from fastprof.report.model_gpu import OTHER_KERNELS_NAME
+from fastprof.results.report import build_report
 from fastprof.tables.gpu import kernels
 from fastprof.tables.layout import table_lines
 from hypothesis import example, given

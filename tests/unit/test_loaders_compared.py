@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS

@@ -26,9 +26,9 @@ from fastprof.names import (
     text_width,
     without_surrogates,
 )
-from fastprof.read import load as loading
 from fastprof.render import terminal
-from fastprof.report import build_report
+from fastprof.results import saved as loading
+from fastprof.results.report import build_report
 from fastprof.tables.cells import Table
 from fastprof.tables.layout import table_lines, wrapped
 from helpers import run_child, run_command

@@ -10,8 +10,8 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.render.screen import screen_lines
-from fastprof.report import Report, build_report
 from fastprof.report.figures import number, percent, percent_between
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 from unit.comparisons import run
 from unit.snapshots import MS, US, Builder, Node, cost, py, section

@@ -7,10 +7,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from fastprof.report import build_report
 from fastprof.report.figures import torch_size
-from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot.operators import Operator, OperatorSnapshot
 from fastprof.tables.layout import table_lines
 from fastprof.tables.operators import memory_table, operator_table

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastprof.report import Report, build_report
 from fastprof.report.outliers import Outlier
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from fastprof.snapshot.steps import StepSeries

@@ -14,7 +14,7 @@ from fastprof.export import pstats_
 from fastprof.export.pstats_ import stats_dict
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from helpers import run_command
 from hypothesis import given
 from hypothesis import strategies as st

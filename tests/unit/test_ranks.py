@@ -13,14 +13,15 @@ import pytest
 from fastprof.cli import main
 from fastprof.errors import LoadError
 from fastprof.read import merge as merging
-from fastprof.read.merge import merge
 from fastprof.render import formats
-from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.live.amount import Begin
 from fastprof.report.ranks.live.text import late_text
 from fastprof.report.ranks.model import Straggler
 from fastprof.report.ranks.row import is_communication, rank_run
+from fastprof.results.ranks import RankReport, merge
+from fastprof.results.report import build_report
+from fastprof.results.result import as_result
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.steps import StepSeries
@@ -76,7 +77,8 @@ def waiting(rank, data=5.0, **fields):
 
 
 def ranks(*snapshots):
-    return rank_report([rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots])
+    runs = [rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots]
+    return as_result(RankReport, rank_report(runs))
 
 
 def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait():

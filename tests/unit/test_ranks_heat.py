@@ -12,6 +12,8 @@ from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.heat import COLUMNS, ROWS, rank_heat
 from fastprof.report.ranks.judge import Series
 from fastprof.report.ranks.row import rank_run
+from fastprof.results.ranks import RankReport
+from fastprof.results.result import as_result
 from unit.test_ranks_steps import job, judged
 
 FIRST = 3  # steps that are skipped
@@ -98,7 +100,7 @@ def test_the_page_has_a_cell_where_a_rank_is_late_and_says_which(made, tmp_path)
 
 
 def test_a_job_without_single_steps_has_a_page_without_the_picture(made, tmp_path):
-    report = rank_report([rank_run(made[0], "0.fprof")])
+    report = as_result(RankReport, rank_report([rank_run(made[0], "0.fprof")]))
     assert report.heat is None
     report.save(tmp_path / "one.html")
     assert "<svg" not in (tmp_path / "one.html").read_text()

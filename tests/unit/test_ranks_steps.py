@@ -12,9 +12,7 @@ from dataclasses import replace
 
 import pytest
 from fastprof.read import merge as merging
-from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines
-from fastprof.report import build_report
 from fastprof.report.ranks.build import rank_report
 from fastprof.report.ranks.cause import onset
 from fastprof.report.ranks.judge import Series, groups_in_step, lateness
@@ -22,6 +20,9 @@ from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler, Work
 from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
 from fastprof.report.ranks.verdict import Verdict, healthy
+from fastprof.results.ranks import RankReport, merge
+from fastprof.results.report import build_report
+from fastprof.results.result import as_result
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -102,7 +103,8 @@ def snapshot(rank, world, works, *, functions=True, meta=(), line=31, first=3):
 
 
 def judged(snapshots):
-    return rank_report([rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots])
+    runs = [rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots]
+    return as_result(RankReport, rank_report(runs))
 
 
 def on(rank, ms, first=0, last=10**9):

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from fastprof.errors import ExportError, UnknownSectionError
 from fastprof.render import formats
-from fastprof.report import build_report
 from fastprof.report.figures import duration
 from fastprof.report.framework import framework_of
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.phase_names import ALIASES
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.results.report import Report, build_report
+from fastprof.results.result import as_result
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables import report as tables
@@ -434,7 +435,8 @@ def test_formats_are_found_by_name_and_unknown_ones_refused():
 
 
 def test_a_stats_file_has_the_whole_run_and_no_other_phase():
-    report = report_from_stats({("a.py", 1, "f"): (1, 1, 0.5, 0.5, {})})
+    stats = report_from_stats({("a.py", 1, "f"): (1, 1, 0.5, 0.5, {})})
+    report = as_result(Report, stats)
     assert report.in_phase("all") == report
     for phase in ("steps", "setup"):
         with pytest.raises(ValueError, match=rf"no phase '{phase}': a \.stats file has no phases"):

@@ -10,11 +10,11 @@ import pytest
 from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
-from fastprof.report import build_report
 from fastprof.report.figures import duration
 from fastprof.report.loaders import loader_rows, worker_advice
 from fastprof.report.loaders_compared import compared
 from fastprof.report.loading_cost import unhooked_parts
+from fastprof.results.report import build_report
 from fastprof.snapshot import (
     LoaderStats,
     NodeTable,

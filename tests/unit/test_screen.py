@@ -17,8 +17,8 @@ from fastprof.cli import main
 from fastprof.names import elided
 from fastprof.render import terminal
 from fastprof.render.screen import _percentiles, closed_lines, headline, screen_lines
-from fastprof.report import Report, build_report
 from fastprof.report.figures import chosen_percent, counted, signed, size, size_of, span
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Steps
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent

@@ -12,7 +12,7 @@ import pytest
 from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.codec import read
 from fastprof.snapshot.kinds import Known

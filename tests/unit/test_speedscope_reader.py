@@ -19,8 +19,7 @@ import trace_kit
 from browser import browser, find_browser
 from fastprof.export.depth import MAX_DEPTH
 from fastprof.export.gpu_stacks import gpu_stacks
-from fastprof.report import build_report
-from fastprof.report.model import Report
+from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Snapshot
 from pages_server import serve
 from unit.gpu_runs import gpu_training_run

@@ -12,10 +12,10 @@ import sys
 
 import pytest
 from fastprof.errors import LoadError
-from fastprof.read import load as loading
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
-from fastprof.report import build_report
+from fastprof.results import saved as loading
+from fastprof.results.report import build_report
 from helpers import MIB, run_child
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +91,8 @@ import random, sys
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
 from fastprof.report.from_stats import report_from_stats
+from fastprof.results.report import Report
+from fastprof.results.result import as_result
 data = open(sys.argv[1], "rb").read()
 dice = random.Random(int(sys.argv[2]))
 good = 0
@@ -110,7 +112,7 @@ for _ in range(4000):
         assert "\\n" not in str(error) and len(str(error)) < 300
     else:
         good += 1
-        report = report_from_stats(table)
+        report = as_result(Report, report_from_stats(table))
         str(report), report.to_json()
 print("survived", good)
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fastprof.capture.split import ORDER, late_gpu_wait, make_split
 from fastprof.errors import SnapshotError
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot, StepRow, Steps
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.steps import SplitPlace, StepSeries

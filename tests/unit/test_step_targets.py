@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fastprof.findings.thresholds import TARGETS
-from fastprof.report import build_report
 from fastprof.report.targets import STEP_TARGETS
+from fastprof.results.report import build_report
 from fastprof.snapshot import StepRow, Steps
 from fastprof.tables.report import all_tables
 from unit.snapshots import MS, Builder, section

@@ -7,7 +7,7 @@ import re
 
 import fastprof
 import pytest
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from unit.test_report import training_run
 
 pytest.importorskip("rich")

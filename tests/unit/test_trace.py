@@ -19,8 +19,8 @@ from fastprof.export.trace.events import Process
 from fastprof.export.trace.files import file_name, save_windows
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
-from fastprof.read.load import load
-from fastprof.report import build_report
+from fastprof.results.report import build_report
+from fastprof.results.saved import load
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.codec import read
 from fastprof.snapshot.kinds import Known

@@ -17,7 +17,7 @@ import trace_kit
 from browser import browser, find_browser
 from fastprof.export.trace.events import Timeline
 from fastprof.export.trace.files import save_windows
-from fastprof.report import build_report
+from fastprof.results.report import build_report
 from pages_server import serve
 from unit.test_trace import snapshot
 from unit.trace_runs import back_to_back

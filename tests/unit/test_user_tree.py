@@ -9,10 +9,10 @@ from types import FrameType
 
 import pytest
 from fastprof.findings.measurements import Facts
-from fastprof.report import build_report
 from fastprof.report.origin import shown_name
 from fastprof.report.user_tree import UserRow, UserTree, user_tree
 from fastprof.report.waits import without_waits
+from fastprof.results.report import build_report
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines

@@ -12,12 +12,12 @@ from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.findings.checklist import checklist_lines
 from fastprof.names import printable
-from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.render.plain import plain
-from fastprof.report import Report
 from fastprof.report.figures import size as written_size
 from fastprof.report.run_phases import ALL
+from fastprof.results.report import Report
+from fastprof.results.saved import load
 from fastprof.snapshot.run_phases import RUN_PHASES
 from fastprof.tables.findings import all_findings
 from fastprof.tables.layout import PIPED, width_of

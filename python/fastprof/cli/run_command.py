@@ -26,8 +26,8 @@ from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.read.pstats import Entry, Function
 from fastprof.render.screen import closed_lines
-from fastprof.report import Report
 from fastprof.report.ranks.live.now import JobNow
+from fastprof.results.report import Report
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import VARIABLE

@@ -25,6 +25,7 @@ import fastprof.export
 import fastprof.findings
 import fastprof.integrations._torch
 import fastprof.render
+import fastprof.results
 import fastprof.session
 import fastprof.tables
 from fastprof import own_builtins, own_imports

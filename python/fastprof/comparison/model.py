@@ -4,13 +4,8 @@ Times are milliseconds, changes are fractions of the value before (0.03 is 3 % m
 value is None.
 """
 
-import html
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from fastprof.names import encodable
 
 SLOWER = "slower"
 FASTER = "faster"
@@ -217,46 +212,3 @@ class Comparison:
     def changed(self) -> bool:
         """Whether any step time or section changed significantly in any pair."""
         return any(effect.significant for pair in self.pairs for effect in pair.effects)
-
-    def to_text(self, *, full: bool = False) -> str:
-        """Return the comparison as plain text: one screen, or with ``full`` all of it."""
-        from fastprof.comparison.output import to_text
-
-        return to_text(self, full=full)
-
-    def to_markdown(self) -> str:
-        """Return the comparison as Markdown."""
-        from fastprof.comparison.output import to_markdown
-
-        return to_markdown(self)
-
-    def to_json(self) -> str:
-        """Return the comparison as JSON; see :mod:`fastprof.comparison.output`."""
-        from fastprof.comparison.output import to_json
-
-        return to_json(self)
-
-    def to_html(self) -> str:
-        """Return the comparison as one HTML page that loads nothing."""
-        from fastprof.comparison.output import to_html
-
-        return to_html(self)
-
-    def _repr_html_(self) -> str:
-        """Return the comparison as a notebook shows it."""
-        return f"<pre>{html.escape(self.to_text())}</pre>"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``.html``, ``.txt``, ``.md`` or ``.json``, completely or not at all.
-
-        Raises:
-            ExportError: another suffix.
-            OSError: the file cannot be written; an earlier file is unchanged.
-        """
-        from fastprof.comparison.output import save
-
-        save(self, path)
-
-    def __str__(self) -> str:
-        """Return the text for ``print``, which fails for what the encoding lacks."""
-        return encodable(self.to_text(), sys.stdout)

@@ -26,7 +26,6 @@ SCHEMA = "fastprof.comparison/1"
 _DERIVED: dict[type, tuple[str, ...]] = {
     Effect: ("change", "detectable"),
     Change: ("difference", "relative"),
-    Comparison: ("changed",),
 }
 
 
@@ -50,6 +49,7 @@ def to_html(comparison: Comparison) -> str:
 def to_json(comparison: Comparison) -> str:
     data = {"schema": SCHEMA, **plain_values(comparison, _fields)}
     del data["tops"], data["steps"]
+    data["changed"] = comparison.changed
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
@@ -68,7 +68,7 @@ WRITERS: dict[str, Callable[[Comparison], str]] = {
 
 
 def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Write a comparison to a file; see :meth:`Comparison.save`."""
+    """Write a comparison to a file."""
     text = WRITERS[format_of(path, WRITERS).name](comparison)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))

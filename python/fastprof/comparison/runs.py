@@ -11,6 +11,7 @@ from fastprof.export.pstats_ import stats_dict
 from fastprof.lazy import Lazy
 from fastprof.names import file_name
 from fastprof.read.load import load
+from fastprof.report.build import in_phase
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.loaders import any_workers
 from fastprof.report.model import Report
@@ -291,7 +292,7 @@ def open_run(source: Source) -> Run:
 def whole(run: Run) -> Run:
     """Return the run with the functions, sections and kernels of all its phases."""
     report = run.report
-    return run if report.phase == ALL else replace(run, report=report.in_phase(ALL))
+    return run if report.phase == ALL else replace(run, report=in_phase(report, ALL))
 
 
 def as_pstats_sees_it(run: Run) -> Run:

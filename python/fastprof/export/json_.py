@@ -15,6 +15,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any, TextIO
 
+from fastprof.findings.examine import examine
 from fastprof.names import without_surrogates
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
@@ -32,10 +33,9 @@ from fastprof.report.writers import EXACT
 SCHEMA = "fastprof.report/1"
 
 #: Fields that only serve the value in memory.
-_LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "correct_times", "_examined"})
+_LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "correct_times", "known"})
 #: Properties to write beside the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
-    Report: ("examination",),
     StepTable: ("measured",),
     SectionRow: ("gpu_ms", "kernels", "blocked_ms"),
     GpuUse: ("delay_ms",),  # the mean, not the sum
@@ -50,7 +50,7 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 def write(report: Report, stream: TextIO) -> None:
     """Write the report, one line per top-level field and table row."""
     stream.write('{"schema": ' + _text(SCHEMA))
-    for name, value in _fields(report).items():
+    for name, value in {**_fields(report), "examination": examine(report)}.items():
         stream.write(f",\n{_text(name)}: ")
         if isinstance(value, Sequence) and not isinstance(value, str) and value:
             _write_rows(value, stream, "[\n", ",\n", "\n]")

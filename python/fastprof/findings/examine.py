@@ -100,6 +100,14 @@ __all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine"]
 
 
 def examine(report: Report) -> Examination:
+    """Return every rule's result on a report; the rules run at the first call only."""
+    if "examination" not in report.known:  # the rules walk the tree, and outputs repeat them
+        report.known["examination"] = _examine(report)
+    found: Examination = report.known["examination"]
+    return found
+
+
+def _examine(report: Report) -> Examination:
     """Run every rule on a report.
 
     A rule that fails on unexpected data abstains with its error and does not break the report.

@@ -29,6 +29,7 @@ from fastprof.findings.recomputed import recomputed
 from fastprof.findings.serial_loops import is_serial
 from fastprof.lazy import Lazy
 from fastprof.names import file_name, readable
+from fastprof.report.build import in_phase
 from fastprof.report.correct import correct
 from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section
@@ -100,7 +101,7 @@ NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 def of_steps(report: Report) -> Report:
     """Return the report on measured steps, the subject of advice; without any, on the whole run."""
     phase = chosen_phase(report.snapshot, None)
-    return report if report.phase == phase else report.in_phase(phase)
+    return in_phase(report, phase)
 
 
 class Facts:

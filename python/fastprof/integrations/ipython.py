@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fastprof.integrations import torch_loop
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.profiler import Profiler, run_of
 
 __all__ = ["load_ipython_extension"]

@@ -24,7 +24,7 @@ from fastprof.integrations._session.lightning import (
 )
 from fastprof.integrations._session.patches import HasRun, Patches
 from fastprof.integrations._session.session import NO_SESSION, Session
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.loaders.timing import TimedIterator
 
 if TYPE_CHECKING:

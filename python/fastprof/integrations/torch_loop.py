@@ -22,7 +22,7 @@ from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.models import has_compiled, has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session import current
 from fastprof.session.part import Part
 from fastprof.session.patching.compiling import compiling_test

@@ -8,8 +8,9 @@ from fastprof.read import fprof
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
 from fastprof.read.newest import newest_run
+from fastprof.report.build import build_report
 from fastprof.report.from_stats import report_from_stats
-from fastprof.report.model import Report, build_report
+from fastprof.report.model import Report
 
 _DEFAULT = Limits()
 

@@ -13,13 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastprof.errors import ExportError
 from fastprof.fileio import atomic_write, resolve_output
 
 if TYPE_CHECKING:
-    from fastprof.report.findings import Examination, Finding
     from fastprof.report.model import Report
     from fastprof.report.ranks.model import RankReport
 
@@ -94,7 +93,7 @@ def format_named(name: str) -> Format:
 def render(report: Report, name: str, **limits: object) -> str:
     """Return a report in the text format called ``name``; ``limits`` are options of its writer.
 
-    ``"screen"`` is the output of :meth:`Report.to_text`.
+    ``"screen"`` is one screen.
     """
     stream = io.StringIO()
     if name == "screen":  # no format of files
@@ -103,12 +102,6 @@ def render(report: Report, name: str, **limits: object) -> str:
         write_text = _writer(format_named(name))
     write_text(report, stream, **limits)
     return stream.getvalue()
-
-
-def examine_ranks(report: RankReport) -> Finding | None:
-    """Return the result of the rule about ranks; see :attr:`RankReport.finding`."""
-    found: Finding | None = import_module("fastprof.findings.rules.ranks").rank_finding(report)
-    return found
 
 
 def render_ranks(report: RankReport, name: str, **limits: int) -> str:
@@ -126,19 +119,14 @@ RANK_FORMATS = ("text", "json", "markdown", "html")
 
 
 def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
-    """Write the report on several ranks to a file; see :meth:`RankReport.save`."""
+    """Write the report on several ranks to a file."""
     text = render_ranks(report, format_of(path, RANK_FORMATS).name)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
 
 
-def frame(report: Report, table: str) -> Any:
-    """Return one table of a report as a pandas ``DataFrame``."""
-    return import_module("fastprof.tables.columns").frame(report, table)
-
-
 def save(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write a report to a file; see :meth:`Report.save`."""
+    """Write a report to a file."""
     item = format_of(path)
     with atomic_write(resolve_output(path)) as stream:
         write(report, item, stream)
@@ -165,14 +153,3 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
 def _writer(item: Format) -> Any:
     module, _, function = item.module.partition(":")
     return getattr(import_module(module), function or "write")
-
-
-def show(report: Report, stream: TextIO | None, *, full: bool) -> None:
-    """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
-    import_module("fastprof.render.terminal").show(report, stream, full=full)
-
-
-def examine(report: Report) -> Examination:
-    """Return the rules' results on a report; see :attr:`Report.examination`."""
-    found: Examination = import_module("fastprof.findings.examine").examine(report)
-    return found

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof._version import __version__
+from fastprof.findings.examine import examine
 from fastprof.names import readable
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
@@ -107,7 +108,7 @@ def _functions(report: Report, limit: int) -> Table:
 
 def _findings(report: Report, limit: int) -> list[Part]:
     leads, rows = [], []
-    for finding in report.findings[:limit]:
+    for finding in examine(report).findings[:limit]:
         saving = f", estimated saving {finding.saving}" if finding.saving else ""
         said = [shortened(s, _SENTENCE) for s in (*finding.evidence[:1], *finding.fix[:1])]
         leads.append(shortened(finding.title, _SENTENCE))

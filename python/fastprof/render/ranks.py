@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TextIO
 
+from fastprof.findings.rules.ranks import rank_finding
 from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
@@ -66,7 +67,7 @@ def write_json(report: RankReport, stream: TextIO) -> None:
     if report.straggler is not None:
         fields["straggler"] |= {"wait_ms": report.straggler.wait_ms, "text": report.straggler.text}
     fields["verdict"] = report.verdict
-    finding = report.finding
+    finding = rank_finding(report)
     fields["finding"] = None if finding is None else asdict(finding)
     json.dump(plain_values({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
     stream.write("\n")
@@ -97,7 +98,7 @@ def _said(report: RankReport) -> tuple[Text, ...]:
             f" Imbalance of own work: the busiest rank takes {with_percent(report.imbalance)} "
             f"longer than the mean. {SIGNALS[report.signal]}."
         )
-    finding = report.finding
+    finding = rank_finding(report)
     if finding is None:
         return (Text(text),)
     line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."

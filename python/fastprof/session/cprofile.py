@@ -18,7 +18,7 @@ from fastprof.read.pstats import Entry, Function
 from fastprof.session import current
 
 if TYPE_CHECKING:
-    from fastprof.report import Report
+    from fastprof.results.report import Report
     from fastprof.snapshot import Snapshot
 
 _T = TypeVar("_T")
@@ -215,7 +215,7 @@ class Profile(Recorder):
 
     def report(self) -> "Report":
         """Return the recording so far as a :class:`~fastprof.Report`."""
-        from fastprof.report import build_report
+        from fastprof.results.report import build_report
 
         return build_report(self.snapshot(), correct_times=self._correct)
 

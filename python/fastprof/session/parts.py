@@ -31,7 +31,7 @@ from fastprof.session.unprofiled import UnprofiledSteps
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
-    from fastprof.report import Report
+    from fastprof.results.report import Report
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
     from fastprof.session.loaders.timing import LoaderRegistry

@@ -9,7 +9,7 @@ from fastprof.capture import Section
 from fastprof.capture.options import RecorderOptions, recorder_options
 from fastprof.capture.sections import profile_section
 from fastprof.own_builtins import OURS, THEIRS, put_back, take_away
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.gpu.memory import MemoryMode, MemorySampler
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.options import Options

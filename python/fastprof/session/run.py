@@ -34,7 +34,7 @@ from fastprof.session.unprofiled import UnprofiledSteps
 from fastprof.session.validation import Validation
 
 if TYPE_CHECKING:
-    from fastprof.report import Report
+    from fastprof.results.report import Report
     from fastprof.snapshot import Snapshot
 
 _L = TypeVar("_L", bound=Iterable[Any])
@@ -368,7 +368,7 @@ class Run:
 
     def report(self) -> Report:
         """Return the recording so far as a :class:`~fastprof.Report`."""
-        from fastprof.report import build_report
+        from fastprof.results.report import build_report
 
         return build_report(self.snapshot())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fastprof.findings.examine import examine
 from fastprof.report.figures import plural, with_percent
 from fastprof.report.findings import Examination, Finding, subject
 from fastprof.report.model import Report
@@ -28,7 +29,7 @@ def verdict_lines(report: Report, width: int, most: int = 3) -> list[str]:
 
     Without findings the lines list what was checked; empty if no rule had a result.
     """
-    found = report.examination
+    found = examine(report)
     if not found.checked:
         return []
     if not found.findings:
@@ -68,7 +69,7 @@ def _unusual(found: Examination, width: int) -> list[str]:
 
 def closing_lines(report: Report, width: int) -> list[str]:
     """Return the verdict in a few lines: the first finding and its fix; empty without findings."""
-    found = report.examination
+    found = examine(report)
     if not found.findings:
         return []
     first = found.findings[0]
@@ -85,7 +86,7 @@ def findings_block(report: Report) -> list[Block]:
 
     Empty if no rule had a result.
     """
-    found = report.examination
+    found = examine(report)
     if not found.checked:
         return []
     parts = []
@@ -112,7 +113,7 @@ def _of_what(report: Report) -> list[str]:
     """
     rows = report.steps.rows
     own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
-    promised = any(finding.saving_share is not None for finding in report.examination.findings)
+    promised = any(finding.saving_share is not None for finding in examine(report).findings)
     if not promised or not _OWN_PART <= own < 1.0:
         return []
     part = f"{'at most ' if costs_are_limit(report.snapshot) else ''}{with_percent(own)}"
@@ -123,7 +124,7 @@ def _of_what(report: Report) -> list[str]:
 
 def all_findings(report: Report) -> list[Block]:
     """Return every finding and note in full, then the unchecked rules and their reasons."""
-    found = report.examination
+    found = examine(report)
     blocks = [_titled(found, [*map(Text, _of_what(report))])]
     for i, finding in enumerate((*found.findings, *found.notes), 1):
         value = (
@@ -155,7 +156,7 @@ def explained(found: Examination) -> tuple[str, ...]:
 
 def unchecked(report: Report) -> tuple[str, ...]:
     """Return a line for each unchecked rule, with the reason; one for all that need a GPU."""
-    found = report.examination
+    found = examine(report)
     no_gpu = report.gpu is not None and report.gpu.lacks_device
     of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
     rows = tuple(

@@ -1,5 +1,6 @@
 """The four main figures, for every output that shows them (row S1-01)."""
 
+from fastprof.findings.examine import examine
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.tables.cells import number, shortened, with_percent
@@ -11,11 +12,12 @@ def overview(report: Report) -> tuple[tuple[str, str], ...]:
 
     Each is a name and printable text, ``n/a`` if it is unknown.
     """
+    findings = examine(report).findings
     return (
         ("GPU utilization", with_percent(None if report.gpu is None else report.gpu.utilization)),
         ("step time", _step_time(report)),
         ("GPU memory", "n/a" if report.memory is None else memory_text(report.memory)),
-        ("recommendation", shortened(report.findings[0].title, 100) if report.findings else "none"),
+        ("recommendation", shortened(findings[0].title, 100) if findings else "none"),
     )
 
 

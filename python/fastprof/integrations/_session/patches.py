@@ -9,7 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations._session.session import NO_SESSION, Session
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.patching.wrapping import After, Before, wrap
 from fastprof.session.profiler import Profiler
 

@@ -5,6 +5,7 @@ The scripts draw the flame graph and the functions, from :mod:`.data`.
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
+from fastprof.findings.examine import examine
 from fastprof.names import printable_name
 from fastprof.render.html import tables
 from fastprof.render.html.charts import colours, figure, swatch
@@ -103,7 +104,7 @@ def tiles(report: Report) -> Markup:
 
 
 def _findings(report: Report) -> list[Markup]:
-    examination = report.examination
+    examination = examine(report)
     if not examination.checked and not examination.findings:
         return []
     parts = [_finding(finding) for finding in (*examination.findings, *examination.notes)]

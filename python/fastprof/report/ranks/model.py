@@ -10,17 +10,12 @@ Time outside of all sections is own work.  Each of :data:`SIGNALS` defines waiti
 every signal that all ranks have is judged; see :mod:`fastprof.report.ranks.judge`.
 """
 
-import html
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fastprof.names import encodable, file_name, readable
-from fastprof.render import formats
+from fastprof.names import file_name, readable
 from fastprof.report.figures import counted, duration, plural, with_percent
-from fastprof.report.findings import Finding
 from fastprof.report.ranks.heat import RankHeat
 from fastprof.report.rows import UNACCOUNTED
 
@@ -461,40 +456,6 @@ class RankReport:
         texts = [rank.text for rank in self.hung]
         more = len(texts) - _HANGS
         return [*texts[:_HANGS], *([f"{plural(more, 'more rank')}"] if more > 0 else [])]
-
-    @property
-    def finding(self) -> Finding | None:
-        """Advice on unequal ranks; None if they are equal enough."""
-        return formats.examine_ranks(self)
-
-    def to_text(self) -> str:
-        """Return it as plain text."""
-        return formats.render_ranks(self, "text")
-
-    def to_json(self) -> str:
-        """Return it as JSON with the fields of this class."""
-        return formats.render_ranks(self, "json")
-
-    def to_markdown(self) -> str:
-        """Return it as Markdown, for a ticket."""
-        return formats.render_ranks(self, "markdown")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``.html``, ``.txt``, ``.json`` or ``.md``, completely or not at all.
-
-        Raises:
-            ExportError: another suffix.
-            OSError: the file cannot be written; an earlier file is unchanged.
-        """
-        formats.save_ranks(self, path)
-
-    def __str__(self) -> str:
-        """Return the text for ``print``, which fails for what the encoding lacks."""
-        return encodable(self.to_text(), sys.stdout)
-
-    def _repr_html_(self) -> str:
-        """Return the comparison as a notebook shows it."""
-        return f"<pre>{html.escape(self.to_text())}</pre>"
 
 
 #: Periods and single steps that the verdict names.

@@ -9,9 +9,10 @@ from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import readable
+from fastprof.report.build import build_report
 from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section
-from fastprof.report.model import Report, build_report
+from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastprof.capture.options import Recorder
 from fastprof.guards import own_errors
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.faults import Faults
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow, log_call
 from fastprof.session.own_time import OwnTime, clock

@@ -9,7 +9,7 @@ from pathlib import Path
 from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.render.formats import format_of
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.environment.rank import Identity
 from fastprof.session.faults import Faults
 from fastprof.session.part import Part

@@ -9,7 +9,7 @@ from typing import Any
 from fastprof.capture.convert import thread_names
 from fastprof.capture.options import Recorder, check_float, check_int
 from fastprof.fileio import resolve_directory
-from fastprof.report import Report
+from fastprof.results.report import Report
 from fastprof.session.part import Part
 from fastprof.session.schedule import RECORD_AND_SAVE, Schedule
 
