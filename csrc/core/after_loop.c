@@ -2,6 +2,7 @@
 
 #include "core/outliers_look.h"
 #include "core/thread_sections.h"
+#include "core/thread_steps.h"
 
 /* The part of one node's counts that belongs after the loop. */
 typedef struct part {
@@ -169,6 +170,17 @@ move_time(fp_thread *t, fp_section *s, int64_t ticks)
     t->section[s->id]->outer_ticks += ticks;
 }
 
+/* Is [n] in another entry of its section, whose time contains its own? */
+static int
+is_in_itself(const fp_node *n)
+{
+    const fp_node *above = n->parent;
+    while (above != NULL && above->key != n->key) {
+        above = above->parent;
+    }
+    return above != NULL;
+}
+
 static void
 move_sections(fp_thread *t, const part *parts, uint32_t count)
 {
@@ -181,7 +193,7 @@ move_sections(fp_thread *t, const part *parts, uint32_t count)
             const fp_node *n = fp_tree_node(&t->tree, i);
             if (parts[i].inside && n->key == fp_key_section(id)) {
                 left += n->calls;
-                moved += parts[i].moved;
+                moved += is_in_itself(n) ? 0 : parts[i].moved;
             }
         }
         if (s != NULL && s->count != 0 && s->open == 0 && left == 0) {
@@ -231,8 +243,8 @@ fp_thread_end_loop(fp_thread *t)
         move_sections(t, parts, count);
     }
     fp_alloc_give(&t->alloc, parts, count, sizeof(*parts));
-    /* A second call must not move the same time again. */
-    t->steps->start = t->steps->paused_at;
-    t->steps->paused_ticks = 0;
+    /* Neither a second call nor the next step, if the loop goes on, must get
+     * the same time again. */
+    fp_thread_restart_step(t, t->last);
     return moved;
 }

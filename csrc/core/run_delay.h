@@ -5,26 +5,17 @@
 #ifndef FP_CORE_RUN_DELAY_H
 #define FP_CORE_RUN_DELAY_H
 
-#include "core/base.h"
+#include "core/own_file.h"
 
-/* All zero bytes: closed. */
-typedef struct fp_run_delay {
-    int file; /* file descriptor + 1; 0: none */
-    /* Identity of the file.  A program that closes foreign descriptors may
-     * close ours, and the number may then belong to another file. */
-    uint64_t device, inode;
-} fp_run_delay;
+typedef fp_own_file fp_run_delay;
 
-/* Opens the counter of the calling thread.  Any thread may then read it. */
+/* Opens the counter of the calling thread.  Any thread may then read it.
+ * Close it as the file that it is. */
 void
 fp_run_delay_open(fp_run_delay *d);
 
 /* Nanoseconds of waiting since the thread began; -1: unknown. */
 int64_t
 fp_run_delay_ns(const fp_run_delay *d);
-
-/* Closes the counter unless the descriptor is another file by now. */
-void
-fp_run_delay_close(fp_run_delay *d);
 
 #endif

@@ -388,7 +388,7 @@ fp_split_stop(fp_thread *t)
 {
     if (t->split != NULL) {
         fp_split_gc_forget(t);
-        fp_run_delay_close(&t->split->delay);
+        fp_own_file_close(&t->split->delay);
     }
 }
 
@@ -396,7 +396,7 @@ void
 fp_split_destroy(fp_thread *t)
 {
     if (t->split != NULL) {
-        fp_run_delay_close(&t->split->delay);
+        fp_own_file_close(&t->split->delay);
         fp_series_fini(&t->split->series, &t->alloc);
         fp_alloc_give(&t->alloc, t->split->pairs, 1, sizeof(fp_pairs));
         fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));

@@ -26,9 +26,8 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
     }
 }
 
-/* Restarts the current step at [now] and drops its times. */
-static void
-restart_step(fp_thread *t, int64_t now)
+void
+fp_thread_restart_step(fp_thread *t, int64_t now)
 {
     for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
         s->step_ticks = 0;
@@ -52,7 +51,7 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
         }
     }
     t->steps->skip = skip;
-    restart_step(t, now);
+    fp_thread_restart_step(t, now);
     begin_outliers(t, now);
     return FP_OK;
 }
@@ -75,7 +74,7 @@ fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now)
     fp_pairs_end(t->split->pairs, valid);
     /* No begin_outliers: the steps without the hook ran in another subtree, so
      * the marks of measured steps are still right. */
-    restart_step(t, now);
+    fp_thread_restart_step(t, now);
 }
 
 fp_status

@@ -35,6 +35,10 @@ fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle);
 void
 fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now);
 
+/* Restarts the current step at [now] and drops its times. */
+void
+fp_thread_restart_step(fp_thread *t, int64_t now);
+
 /* Ends a step at [now].  fp_thread_start_steps was called.  Returns what
  * fp_steps_end does. */
 int

@@ -1,15 +1,12 @@
 #include "py/line_sampler.h"
 
+#include "core/own_file.h"
 #include "core/spots.h"
 #include "gpu/worker.h"
 #include "py/guard.h"
 
 #include <sched.h>
 #include <unistd.h>
-
-#ifdef __linux__
-#include <sys/uio.h>
-#endif
 
 enum {
     MAX_SPOTS = 8192, /* 192 KiB */
@@ -25,6 +22,9 @@ enum { COST_PART = 100 };
  * rarely, and thrown away. */
 enum { IDLE_TIMES = 16 };
 
+/* Of a sampler's thread. */
+enum { NONE, RUNNING, BEING_JOINED };
+
 typedef struct sampler {
     /* set before the thread begins */
     fp_recorder *recorder; /* borrowed; NULL: no window */
@@ -33,14 +33,16 @@ typedef struct sampler {
     int64_t interval_ns;
     int64_t until_ns; /* CLOCK_MONOTONIC */
     uint64_t most;
-    fp_spots spots; /* the thread's until it has ended */
+    pid_t process;
+    /* the thread's until it has ended */
+    fp_spots spots;
+    fp_own_file memory; /* of this process */
     /* shared */
     _Atomic int stop;
     _Atomic int over; /* the thread takes no more samples */
     _Atomic int woken;
-    _Atomic int has_thread; /* it is still to be joined, by one thread */
-    pthread_t thread;
-    pid_t process;
+    _Atomic int thread_is; /* one of the above */
+    pthread_t thread;      /* not written unless there is none */
 } sampler;
 
 /* Written under the GIL, and in a forked child. */
@@ -55,33 +57,25 @@ typedef struct piece {
     unsigned char bytes[PAGE + FP_FRAME_SIZE];
 } piece;
 
+/* A file, because reading it fails where there is no memory.  So does
+ * process_vm_readv(), but filters of system calls in containers and sandboxes
+ * refuse it, and some end the process. */
 static int
-copy(pid_t process, uintptr_t from, void *to, size_t size)
+copy(const fp_own_file *memory, uintptr_t from, void *to, size_t size)
 {
-#ifdef __linux__
-    struct iovec here = {to, size}, there = {(void *)from, size};
-    return process_vm_readv(process, &here, 1, &there, 1, 0) == (ssize_t)size
-               ? 0
-               : -1;
-#else
-    (void)process;
-    (void)from;
-    (void)to;
-    (void)size;
-    return -1;
-#endif
+    return fp_own_file_read(memory, to, size, from) == (int64_t)size ? 0 : -1;
 }
 
 /* Copies the frame at [at].  Frames lie close to each other, callers first, so
  * the part of the page before it is copied with it, at most once each. */
 static int
-copy_frame(piece *p, pid_t process, uintptr_t at,
+copy_frame(piece *p, const fp_own_file *memory, uintptr_t at,
            unsigned char frame[FP_FRAME_SIZE])
 {
     if (!fp_range_holds(p->start, p->size, at, FP_FRAME_SIZE)) {
         p->start = at & ~(uintptr_t)(PAGE - 1);
         p->size = at - p->start + FP_FRAME_SIZE;
-        if (copy(process, p->start, p->bytes, p->size) != 0) {
+        if (copy(memory, p->start, p->bytes, p->size) != 0) {
             p->size = 0;
             return -1;
         }
@@ -102,23 +96,23 @@ word(const unsigned char *frame, int offset)
 static uint32_t
 copy_calls(const sampler *s, fp_spot *open)
 {
-    pid_t me = s->process;
+    const fp_own_file *m = &s->memory;
     uintptr_t ts = s->thread_state, at;
     uint64_t id;
-    if (copy(me, ts + offsetof(PyThreadState, id), &id, sizeof(id)) != 0 ||
+    if (copy(m, ts + offsetof(PyThreadState, id), &id, sizeof(id)) != 0 ||
         id != s->thread_id ||
-        copy(me, ts + FP_TS_FRAME, &at, sizeof(at)) != 0) {
+        copy(m, ts + FP_TS_FRAME, &at, sizeof(at)) != 0) {
         return 0;
     }
     if (FP_TS_FRAME_IN >= 0 &&
-        copy(me, at + (uintptr_t)FP_TS_FRAME_IN, &at, sizeof(at)) != 0) {
+        copy(m, at + (uintptr_t)FP_TS_FRAME_IN, &at, sizeof(at)) != 0) {
         return 0;
     }
     piece p;
     p.start = p.size = 0;
     uint32_t n = 0;
     unsigned char frame[FP_FRAME_SIZE];
-    while (n < MAX_CALLS && at != 0 && copy_frame(&p, me, at, frame) == 0) {
+    while (n < MAX_CALLS && at != 0 && copy_frame(&p, m, at, frame) == 0) {
         open[n++] = (fp_spot){
             fp_compat_raw_code(word(frame, FP_FRAME_CODE)),
             fp_compat_raw_at(word(frame, FP_FRAME_AT)),
@@ -172,24 +166,34 @@ sample(void *arg)
         interval = least * COST_PART;
         interval = interval > s->interval_ns ? interval : s->interval_ns;
     }
+    /* Here, because a forked child that drops its rights must not have it. */
+    fp_own_file_close(&s->memory);
     atomic_store(&s->over, 1);
     return NULL;
 }
 
-/* Waits for the thread, which takes no lock: for one sample at most. */
+/* Waits for the thread, which takes no lock: for one sample at most.  Any
+ * thread may call this. */
 static void
-end_thread(sampler *s)
+join_thread(sampler *s)
 {
-    if (s->process != getpid()) {
-        return; /* a child of a fork that called no handlers has no thread */
-    }
-    if (atomic_exchange(&s->has_thread, 0)) {
+    int was = RUNNING;
+    if (s->process == getpid() && /* a child may come from a bare clone() */
+        atomic_compare_exchange_strong(&s->thread_is, &was, BEING_JOINED)) {
         atomic_store(&s->stop, 1);
         fp_worker_wake(&s->woken);
         pthread_join(s->thread, NULL);
+        atomic_store(&s->thread_is, NONE);
     }
-    while (!atomic_load(&s->over)) {
-        (void)sched_yield(); /* a thread that forks waits for it */
+}
+
+/* After this a window may begin. */
+static void
+end_thread(sampler *s)
+{
+    join_thread(s);
+    while (s->process == getpid() && atomic_load(&s->thread_is) != NONE) {
+        (void)sched_yield(); /* a thread that forks joins it */
     }
 }
 
@@ -198,19 +202,19 @@ drop(sampler *s)
 {
     end_thread(s);
     s->recorder = NULL;
+    fp_own_file_close(&s->memory);
     fp_spots_fini(&s->spots);
 }
 
 /* ---- forks ---- */
 
 /* CPython warns of a fork in a process with several threads, and this one must
- * not be the reason.  The window ends. */
+ * not be the reason.  The window ends.  A thread that forks without the GIL
+ * may meet one that ends it with the GIL, and need not wait for that. */
 static void
 before_fork(void)
 {
-    if (atomic_load(&the_sampler.has_thread)) {
-        end_thread(&the_sampler);
-    }
+    join_thread(&the_sampler);
 }
 
 /* ---- windows ---- */
@@ -253,9 +257,12 @@ begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
     s->interval_ns = interval_ns;
     s->until_ns = clock_of(CLOCK_MONOTONIC) + limit_ns;
     s->most = most;
+    atomic_store(&s->thread_is, NONE); /* in a forked child it may be a copy */
     atomic_store(&s->stop, 0);
     atomic_store(&s->over, 1);
+    fp_own_file_open(&s->memory, "/proc/self/mem");
     if (!frames_are_as_expected(s)) {
+        drop(s);
         return 0;
     }
     if (!watches_forks) {
@@ -264,6 +271,7 @@ begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
     }
     fp_alloc a = fp_alloc_libc();
     if (fp_spots_init(&s->spots, &a, MAX_SPOTS) != FP_OK) {
+        drop(s);
         return 0;
     }
     s->recorder = r;
@@ -273,7 +281,7 @@ begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
         drop(s);
         return 0;
     }
-    atomic_store(&s->has_thread, 1);
+    atomic_store(&s->thread_is, RUNNING);
     return 1;
 }
 

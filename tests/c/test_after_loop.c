@@ -196,6 +196,64 @@ FP_TEST(after_loop_moves_the_time_of_a_section_that_steps_have_too)
     end(&k);
 }
 
+/* Section 3 in itself, in section 4, for [ticks]. */
+static int64_t
+nested(fp_thread *t, int64_t ticks, int64_t now)
+{
+    const uint32_t ids[] = {4, 3, 3};
+    for (int i = 0; i < 3; i++) {
+        kit_open(t, ids[i], now);
+    }
+    now += ticks;
+    for (int i = 3; i-- > 0;) {
+        kit_close(t, ids[i], now);
+    }
+    return now;
+}
+
+FP_TEST(after_loop_moves_the_time_of_a_section_in_itself_once)
+{
+    kit k;
+    begin(&k, read_nothing);
+    fp_thread *t = k.thread;
+    int64_t now = 0;
+    for (int i = 0; i < 20; i++) {
+        now = nested(t, 60, now);
+        fp_thread_end_step(t, now += 40);
+    }
+    now = nested(t, 400, now);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, now), FP_OK);
+    CHECK_INT(fp_thread_end_loop(t), 400);
+    CHECK_INT(t->section[3]->outer_ticks, 400);
+    CHECK_INT(t->section[4]->outer_ticks, 400);
+    end(&k);
+}
+
+/* The loop goes on after its end was assumed. */
+FP_TEST(after_loop_leaves_nothing_to_the_next_step)
+{
+    kit k;
+    begin(&k, read_nothing);
+    fp_thread *t = k.thread;
+    int64_t now = 0;
+    for (int i = 0; i < 20; i++) {
+        now = nested(t, 60, now);
+        fp_thread_end_step(t, now += 40);
+    }
+    now = nested(t, 400, now);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, now), FP_OK);
+    CHECK_INT(fp_thread_end_loop(t), 400);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, now += 10), FP_OK);
+    now = nested(t, 60, now);
+    fp_thread_end_step(t, now += 40);
+    CHECK_INT(t->steps->ticks, 100);
+    const fp_section *in_steps =
+        fp_thread_sections_of(t, FP_RUN_STEPS).section[4];
+    CHECK_INT(in_steps->steps_ticks, 21 * 60);
+    CHECK_INT(in_steps->usual_ticks, 21 * 60);
+    end(&k);
+}
+
 /* No time is lost or added, whatever the steps were. */
 FP_TEST(after_loop_keeps_the_sums)
 {

@@ -15,7 +15,7 @@ FP_TEST(run_delay_closed_is_unknown)
 {
     fp_run_delay d = {0, 0, 0};
     CHECK_INT(fp_run_delay_ns(&d), -1);
-    fp_run_delay_close(&d);
+    fp_own_file_close(&d);
 }
 
 FP_TEST(run_delay_never_falls)
@@ -28,7 +28,7 @@ FP_TEST(run_delay_never_falls)
         CHECK(now >= last);
         last = now;
     }
-    fp_run_delay_close(&d);
+    fp_own_file_close(&d);
     CHECK_INT(fp_run_delay_ns(&d), -1);
 }
 
@@ -44,14 +44,14 @@ FP_TEST(run_delay_does_not_close_a_reused_descriptor)
     int other = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
     CHECK_INT(dup2(other, file), file);
     CHECK_INT(fp_run_delay_ns(&d), -1);
-    fp_run_delay_close(&d);
+    fp_own_file_close(&d);
     CHECK(fcntl(file, F_GETFD) >= 0); /* still open */
     close(file);
     close(other);
     fp_run_delay_open(&d);
     close(d.file - 1); /* closed and not reused */
     CHECK_INT(fp_run_delay_ns(&d), -1);
-    fp_run_delay_close(&d);
+    fp_own_file_close(&d);
 }
 
 static void *
@@ -71,6 +71,6 @@ FP_TEST(run_delay_of_an_ended_thread_is_unknown)
     while (fp_run_delay_ns(&d) != -1) {
         nanosleep(&nap, NULL); /* a joined thread exists for a moment */
     }
-    fp_run_delay_close(&d);
+    fp_own_file_close(&d);
     CHECK_INT(d.file, 0);
 }

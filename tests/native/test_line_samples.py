@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 import threading
 import time
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from fastprof._core import Recorder
 from fastprof.snapshot.run_phases import RUN_PHASES
-from helpers import FREE_THREADED, check_patiently, run_child, time_scale
+from helpers import FREE_THREADED, check_patiently, run_child, sanitized, time_scale
+from nvtx_kit import compile_c
 
 pytestmark = [
     pytest.mark.skipif(FREE_THREADED, reason="lines are not sampled there"),
@@ -274,7 +276,124 @@ assert any(row[2] == "busy" for row in found), found
 
 def test_a_fork_in_a_window(backend: str) -> None:
     # CPython warns of a fork beside other threads: fastprof's must not be one.
-    run_child("import warnings; warnings.simplefilter('error')\n" + BUSY + FORK, backend)
+    run_child("import warnings; warnings.simplefilter('error')\n" + BUSY + FORK, backend).check()
+
+
+# A thread that wakes another is slow: the moment between it and the wait for the other's end.
+SLOW_FORK = """
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static _Thread_local int is_slow;
+
+long
+syscall(long number, ...)
+{
+    va_list list;
+    va_start(list, number);
+    long a[6];
+    for (int i = 0; i < 6; i++) {
+        a[i] = va_arg(list, long);
+    }
+    va_end(list);
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    long done = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (is_slow && number == SYS_futex) {
+        usleep(500000);
+    }
+    return done;
+}
+
+int
+slow_fork(void)
+{
+    is_slow = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(7);
+    }
+    int status;
+    return waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7;
+}
+"""
+
+FORK_WITHOUT_GIL = """
+import ctypes
+forked = []
+library = ctypes.CDLL(sys.argv[2])
+thread = threading.Thread(target=lambda: forked.append(library.slow_fork()), daemon=True)
+thread.start()
+while recorder.take_lines(False) is None:
+    time.sleep(0.001)
+assert recorder.begin_lines(200_000, 600_000_000_000, 100_000)
+thread.join(60)
+assert forked == [1], forked  # it waited for another window's thread
+assert recorder.take_lines(False) is None
+recorder.take_lines(True)
+"""
+
+
+@pytest.mark.skipif(sanitized(), reason="a sanitizer is preloaded")
+def test_a_fork_without_the_gil_at_the_end_of_a_window(backend: str, tmp_path: Path) -> None:
+    source = tmp_path / "slow_fork.c"
+    source.write_text(SLOW_FORK)
+    library = compile_c(tmp_path / "slow_fork.so", source, "-shared", "-fPIC")
+    run_child(
+        BUSY + FORK_WITHOUT_GIL, backend, str(library), env={"LD_PRELOAD": str(library)}
+    ).check()
+
+
+FILTERED = (
+    """
+import ctypes, platform, struct
+NUMBER = {"x86_64": 310, "aarch64": 270}[platform.machine()]  # of process_vm_readv
+LOAD, EQUAL, RETURN, KILL, ALLOW = 0x20, 0x15, 0x06, 0x80000000, 0x7FFF0000
+code = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, NUMBER), (RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
+filter = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(filter))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()  # PR_SET_SECCOMP
+"""
+    + BUSY
+    + """
+busy(0.3)
+assert any(row[2] == "busy" for row in recorder.take_lines(True))
+"""
+)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="number of a call")
+def test_a_filter_of_system_calls_kills_nothing(backend: str) -> None:
+    run_child(FILTERED, backend).check()
+
+
+CLOSED = """
+descriptors = len(os.listdir("/proc/self/fd"))
+os.closerange(3, 100)
+mine = [os.open(sys.executable, os.O_RDONLY) for _ in range(descriptors)]
+busy(0.05)  # samples
+recorder.take_lines(True)
+for file in mine:
+    os.fstat(file)  # it is still open
+for _ in range(5):
+    assert recorder.begin_lines(200_000, 60_000_000_000, 100_000)
+    busy(0.01)
+    recorder.take_lines(True)
+assert len(os.listdir("/proc/self/fd")) == len(mine) + 4  # standard ones, and the folder
+assert recorder.begin_lines(200_000, 60_000_000_000, 100_000)
+if (pid := os.fork()) == 0:
+    numbers = os.listdir("/proc/self/fd")[:-1]  # without that of the folder
+    os._exit(any(os.readlink(f"/proc/self/fd/{n}").endswith("/mem") for n in numbers))
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def test_a_program_that_closes_all_descriptors_in_a_window(backend: str) -> None:
+    run_child(BUSY + CLOSED, backend).check()
 
 
 THREAD_ENDS = """
@@ -292,7 +411,7 @@ for _ in range(50):
 
 
 def test_the_sampled_thread_ends_in_the_window(backend: str) -> None:
-    run_child(BUSY + THREAD_ENDS, backend)
+    run_child(BUSY + THREAD_ENDS, backend).check()
 
 
 CHURN = """
@@ -316,7 +435,7 @@ for row in recorder.take_lines(True):
 
 
 def test_frames_that_come_and_go(backend: str) -> None:
-    run_child(BUSY + CHURN, backend)
+    run_child(BUSY + CHURN, backend).check()
 
 
 WORKER = """
