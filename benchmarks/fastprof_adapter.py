@@ -75,7 +75,7 @@ def stepping(outliers: int) -> Any:
         functions=True,
         gpu=False,
         memory=False,
-        metrics=False,
+        log_every=0,
         recorder={"max_overhead": 0, "outliers": outliers},
     )
 

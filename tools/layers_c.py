@@ -107,12 +107,18 @@ def _file_level(text: str) -> Iterator[str]:
                 statement += character
 
 
+#: CPython takes tables of these without `const`; nothing writes them.
+_TABLES = r"(static )?(struct )?Py(\w+Def|Type_Slot|Type_Spec|ModuleDef_Slot) \w"
+#: The page that names each mutable variable of `csrc/py` with its reason and its guard.
+_PAGE = "docs/c-variables.md"
+
+
 def _is_mutable_variable(declaration: str) -> bool:
     if not declaration or re.match(r"(typedef|extern|_Static_assert|static_assert)\b", declaration):
         return False
     if re.fullmatch(r"(struct|union|enum)( \w+)?( \{\})?", declaration):
         return False
-    declarator = declaration.split("=")[0]
+    declarator = re.sub(r"\b_Atomic\(([^)]*)\)", r"\1", declaration.split("=")[0])
     if re.match(r"[^(]*\((?!\s*\*)", declarator):
         return False  # a prototype; a pointer to a function opens with "(*"
     # The variable itself must be constant: for a pointer, look after the last asterisk.
@@ -125,13 +131,50 @@ def global_violations(root: Path) -> list[str]:
     for name, layer, text in _files(root):
         if layer not in ("core", "gpu"):
             continue
-        for declaration in _file_level(text):
-            if _is_mutable_variable(declaration):
-                found.append(f"{name}: mutable at file level: {declaration}")
-        for local in re.findall(r"^[ \t]+static\s+([^;({]*)[;=]", text, re.M):
-            if re.search(r"\bconst\b", local.rpartition("*")[2]) is None:
-                found.append(f"{name}: mutable static: {' '.join(local.split())}")
+        found += [f"{name}: mutable at file level: {text}" for text in _mutable(text)]
+        found += [f"{name}: mutable static: {text}" for text in _mutable_statics(text)]
     return found
+
+
+def _mutable(text: str) -> Iterator[str]:
+    return filter(_is_mutable_variable, _file_level(text))
+
+
+def _mutable_statics(text: str) -> Iterator[str]:
+    for local in re.findall(r"^[ \t]+static\s+([^;({]*)[;=]", text, re.M):
+        # The names of arguments are an array that CPython takes without `const`.
+        if re.search(r"\bconst\b", local.rpartition("*")[2]) is None and "*names[]" not in local:
+            yield " ".join(local.split())
+
+
+def _variables_of_the_page(page: str) -> Iterator[tuple[str, str]]:
+    """Yield file and variable for each row of the table."""
+    file = ""
+    for line in page.splitlines():
+        cells = line.split("|")
+        if len(cells) > 3:
+            names = re.findall(r"`(\w+)`", cells[2].partition("(")[0])
+            file = next(iter(re.findall(r"`(\w+\.c)`", cells[1])), file)
+            yield from ((file, name) for name in names)
+
+
+def page_violations(root: Path) -> list[str]:
+    """Report mutable variables of `csrc/py` that the page lacks, and those that it only has."""
+    page = root / _PAGE
+    listed = set(_variables_of_the_page(page.read_text("utf-8") if page.exists() else ""))
+    found = set()
+    for name, layer, text in _files(root):
+        if layer == "py":
+            for declaration in (*_mutable(text), *_mutable_statics(text)):
+                if re.match(_TABLES, declaration) is None:
+                    variable = re.search(
+                        r"(\w+)( ?\[[^\]]*\])*$", declaration.split("=")[0].strip()
+                    )
+                    found.add((Path(name).name, variable[1] if variable else declaration))
+    return [
+        *(f"csrc/py/{file}: {name} is not in {_PAGE}" for file, name in sorted(found - listed)),
+        *(f"{_PAGE}: {file} has no {name}" for file, name in sorted(listed - found)),
+    ]
 
 
 def thread_local_violations(root: Path) -> list[str]:
@@ -251,6 +294,7 @@ def violations(root: Path) -> list[str]:
         *circle_violations(root),
         *version_violations(root),
         *global_violations(root),
+        *page_violations(root),
         *thread_local_violations(root),
         *purity_violations(root),
     ]

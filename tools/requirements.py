@@ -1,8 +1,9 @@
-"""Writes docs/requirements.md: for every requirement (row), the tests named after it.
+"""Prints the tests of each requirement (row), and fails if a row has none.
 
-    python tools/requirements.py           write the page
-    python tools/requirements.py --check   fail if the page is out of date
+    python tools/requirements.py [ROW ...]
 
+S-rows are what the product does, E-rows corrections to them, F-rows failures that it survives,
+P-rows security promises.
 A test shows the row whose id is in its name (``test_s3_05_...``, ``test_f21_...``), and the rows
 that ``ALSO`` below assigns to it.
 """
@@ -13,12 +14,12 @@ import argparse
 import ast
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "requirements.md"
+#: Rows that no test can show; their text says what does.
+WITHOUT = ("S3-17", "S4-22")
 
 #: Row -> the requirement in short, or the reason why there is no test yet.
 ROWS: dict[str, str] = {
@@ -254,39 +255,26 @@ def tests() -> Iterator[tuple[str, str]]:
                 yield path.relative_to(ROOT).as_posix(), word
 
 
-def page() -> str:
-    found: dict[str, set[str]] = defaultdict(set)
+def tests_of_rows() -> dict[str, list[str]]:
+    """Return the tests of every row."""
+    found: dict[str, set[str]] = {row: set(ALSO.get(row, ())) for row in ROWS}
     for file, name in tests():
         for row in rows_of(name):
             found[row].add(f"{file}::{name}")
-    for row, names in ALSO.items():
-        found[row].update(names)
-    lines = [
-        "# Which test shows which requirement",
-        "",
-        "Written by `python tools/requirements.py` from the names of the tests; a test checks that",
-        "it is current.  S-rows are what the product does, E-rows corrections to them, F-rows",
-        "failures it survives, P-rows security promises.",
-        "",
-        "| row | what | tests |",
-        "|---|---|---|",
-    ]
-    for row, what in ROWS.items():
-        shown = "<br>".join(f"`{name}`" for name in sorted(found.get(row, ()))) or "-"
-        lines.append(f"| {row} | {what} | {shown} |")
-    return "\n".join(lines) + "\n"
+    return {row: sorted(names) for row, names in found.items()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is not current")
-    if parser.parse_args().check:
-        if PAGE.read_text(encoding="utf-8") == page():
-            return 0
-        print(f"{PAGE.relative_to(ROOT)} is not current: run python tools/requirements.py")
-        return 1
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
+    parser.add_argument("rows", metavar="ROW", nargs="*", help="such as S3-05; none: all")
+    wanted = parser.parse_args().rows
+    found = tests_of_rows()
+    for row in wanted or ROWS:
+        print(f"{row} {ROWS[row]}", *found[row], sep="\n    ")
+    missing = [row for row in ROWS if not found[row] and row not in WITHOUT]
+    if missing:
+        print(f"no test shows {', '.join(missing)}", file=sys.stderr)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
  * process forks or exits. */
 #include "py/call_form.h"
 #include "py/end_signal.h"
-#include "py/exit_status.h"
 #include "py/gc_hook.h"
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
@@ -260,7 +259,6 @@ fill(PyObject *module)
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||
-        PyModule_AddFunctions(module, fp_exit_status_methods) < 0 ||
         PyModule_AddFunctions(module, fp_tree_sums_methods) < 0 ||
         fp_call_form_init(st) < 0 || register_exits(module) < 0) {
         return -1;

@@ -31,13 +31,6 @@
 #define FP_DISABLE_STOPS_WORLD 0
 #endif
 
-/* Does raising leave it to whoever catches to make the exception's object? */
-#if PY_VERSION_HEX >= 0x030C0000
-#define FP_LAZY_EXCEPTIONS 0
-#else
-#define FP_LAZY_EXCEPTIONS 1
-#endif
-
 /* The context of the current task; each asyncio task has its context.
  * Borrowed; only to be compared. */
 static inline const void *

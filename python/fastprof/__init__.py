@@ -54,19 +54,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastprof.capture.options import RecorderOptions
-    from fastprof.comparison.check import check
-    from fastprof.errors import (
-        BusyError,
-        CheckError,
-        ConditionError,
-        ExportError,
-        FastprofError,
-        LoadError,
-        MergeError,
-        SnapshotError,
-        StateError,
-        UnknownSectionError,
-    )
+    from fastprof.errors import FastprofError
     from fastprof.integrations._torch.data import wrap
     from fastprof.results.comparison import Comparison, compare
     from fastprof.results.ranks import RankReport, merge
@@ -78,7 +66,6 @@ if TYPE_CHECKING:
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
     from fastprof.session.training import start_training_profiling, step, stop
-    from fastprof.snapshot import Snapshot
 
 #: Packages that load at their first use.
 _PACKAGES = ("integrations", "loggers")
@@ -93,11 +80,7 @@ _LAZY = {
             "FORWARD_PASS METRICS_COMPUTATION OPTIMIZER_STEP SAMPLING SYNCHRONIZATION "
             "profile_section"
         ),
-        "fastprof.comparison.check": "check",
-        "fastprof.errors": (
-            "BusyError CheckError ConditionError ExportError FastprofError LoadError "
-            "MergeError SnapshotError StateError UnknownSectionError"
-        ),
+        "fastprof.errors": "FastprofError",
         "fastprof.integrations._torch.data": "wrap",
         "fastprof.integrations.ipython": "load_ipython_extension",
         "fastprof.results.comparison": "Comparison compare",
@@ -110,7 +93,6 @@ _LAZY = {
         "fastprof.session.profiler": "Profiler",
         "fastprof.session.schedule": "Schedule",
         "fastprof.session.training": "start_training_profiling step stop",
-        "fastprof.snapshot": "Snapshot",
     }.items()
     for name in names.split()
 }
@@ -118,11 +100,9 @@ _LAZY = {
 __all__ = [
     "BACKWARD_PASS", "CANONICAL_SECTIONS", "CHECKPOINTING", "DATA_LOADING", "EMA_UPDATE",
     "FORWARD_PASS", "METRICS_COMPUTATION", "OPTIMIZER_STEP", "SAMPLING", "SYNCHRONIZATION",
-    "BusyError", "CheckError", "Comparison", "ConditionError", "ExportError", "FastprofError",
-    "LoadError", "MergeError", "OperatorProfile", "Profile", "Profiler", "RankReport",
-    "RecorderOptions", "Report", "Schedule", "Snapshot", "SnapshotError", "StateError",
-    "TraceOptions", "UnknownSectionError", "__version__", "check", "compare", "load", "merge",
-    "profile_section", "run", "runctx", "start_training_profiling", "step", "stop", "wrap",
+    "Comparison", "FastprofError", "OperatorProfile", "Profile", "Profiler", "RankReport",
+    "RecorderOptions", "Report", "Schedule", "TraceOptions", "__version__", "compare", "load",
+    "merge", "profile_section", "run", "runctx", "start_training_profiling", "step", "stop", "wrap",
 ]  # fmt: skip
 
 

@@ -302,12 +302,6 @@ def leave_end_signals() -> None:
 def end_signal_taken() -> int:
     """Note that Python's handler runs; return the first signal that came, or 0."""
 
-def watch_exit(main_thread: int, /) -> None:
-    """Note with which status the program ends."""
-
-def exit_failed() -> bool:
-    """Whether it has ended with another status than 0."""
-
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
     """Return NVML's current values of these devices.
 

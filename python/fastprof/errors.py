@@ -45,10 +45,6 @@ class ConditionError(FastprofError, ValueError):
     """A condition is not valid, or refers to data that was not recorded."""
 
 
-class CheckError(FastprofError, AssertionError):
-    """A report does not meet its conditions; one line per condition, with its values."""
-
-
 class UnknownSectionError(FastprofError, KeyError):
     """No section has that name; the message lists the existing ones."""
 

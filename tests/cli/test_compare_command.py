@@ -1,4 +1,4 @@
-"""``fastprof compare`` and ``fastprof check``."""
+"""``fastprof compare``."""
 
 from __future__ import annotations
 
@@ -171,17 +171,6 @@ def test_noise_is_a_percentage(saved: dict[str, str], capsys: pytest.CaptureFixt
     for noise in ("40", "40%", " 40 % "):
         assert main(["compare", saved["a"], saved["b"], "--noise", noise]) == 0
         assert "no significant change" in capsys.readouterr().out.splitlines()[1]
-
-
-def test_check(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", saved["a"], "data<11%", "p99(step)<1.5*p50(step)"]) == 0
-    assert capsys.readouterr().out.startswith(
-        ("ok  data<11%: data is 9.99 %", "ok  data<11%: data is 10.0 %")
-    )
-    assert main(["check", saved["a"], "step<1ms", "steps==200"]) == MET
-    assert capsys.readouterr().out.splitlines()[0].startswith("FAILED  step<1ms: step is ")
-    assert main(["check", saved["a"], "nonsense"]) == 2
-    assert main(["check", saved["a"] + "x", "step<1s"]) == 2
 
 
 def test_the_format_is_named_as_in_every_command(

@@ -134,7 +134,6 @@ def test_a_folder_is_the_newest_run_in_it(
     (tmp_path / "latest").symlink_to("train-1")
     assert sorted_calls(tmp_path) == 2
     assert main(["report", str(tmp_path)]) == 0
-    assert main(["check", str(tmp_path), "wall>0ms"]) == 0
     assert main(["compare", str(tmp_path / "train-1"), str(new)]) == 0
     assert main(["report", str(tmp_path / "latest"), "--format", "json"]) == 0
     capsys.readouterr()

@@ -28,7 +28,6 @@ WORDS = [
     ["report", "F", "--findings"],
     ["report", "F", "--table", "functions"],
     ["compare", "F", "F"],
-    ["check", "F", "wall>0ms"],
     ["demo", "--backend", "pure", "--steps", "1"],
 ]
 
@@ -104,8 +103,9 @@ def test_a_failed_condition_sets_the_status_where_the_output_is_lost(
     saved: str, tmp_path: Path
 ) -> None:
     line = '{ { sleep 0.1; "$@"; echo $? >&3; } | true; } 3>&1'
-    result = shell(line, ["check", saved, "wall<0ms"], tmp_path)
-    assert (result.stdout, result.stderr) == ("1\n", "")
+    result = shell(line, ["compare", saved, saved, "--fail-if", "wall>0ms"], tmp_path)
+    assert result.stdout == "1\n"
+    assert result.stderr.startswith("fastprof: --fail-if wall>0ms: met: ")
 
 
 @pytest.mark.parametrize("words", [["run", "--functions", "quiet.py"], ["-m", "quiet.py"]])

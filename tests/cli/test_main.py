@@ -76,7 +76,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         "run",
         "report",
         "compare",
-        "check",
         "merge",
         "watch",
         "targets",
@@ -89,7 +88,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         "run",
         "report",
         "compare",
-        "check",
         "merge",
         "watch",
         "targets",
@@ -360,7 +358,6 @@ def test_findings_go_where_the_output_is_to_go(
         ["--version"],
         ["targets"],
         ["report", "F"],
-        ["check", "F", "wall>0ms"],
         ["compare", "F", "F"],
     ],
 )
@@ -381,10 +378,9 @@ def test_f40_an_error_names_the_file_that_was_asked_for(
     assert capsys.readouterr().err == f"fastprof: no such directory: {tmp_path / 'none'}\n"
 
 
-@pytest.mark.parametrize("command", ["compare", "check"])
-def test_help_has_single_percent_signs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_single_percent_signs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
+        main(["compare", "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert "%" in text

@@ -288,10 +288,11 @@ def test_s4_01_s2_13_switched_off_nothing_is_touched(planted) -> None:
         assert not profiling.profiler.last_metrics
 
 
-def test_s4_08_only_the_primary_rank_logs(planted) -> None:
+def test_s4_08_only_the_primary_rank_logs(planted, monkeypatch) -> None:
+    monkeypatch.setenv("RANK", "1")
     accelerator, kept = Accelerator(cpu=True), Kept()
     model, optimizer, batches = job(accelerator, planted, loader(planted, 2))
-    with attach(accelerator, **options(logger=kept, rank=1)) as profiling:
+    with attach(accelerator, **options(logger=kept)) as profiling:
         train(accelerator, planted, model, optimizer, batches)
     assert not kept.calls
     assert profiling.profiler.last_metrics

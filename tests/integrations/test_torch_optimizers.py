@@ -221,7 +221,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_steps_of_a_program_with_several_optimizers(name: str) -> None:
     program, steps = PROGRAMS[name]
-    loop = torch_loop.attach(functions=False, skip_first=0, metrics=False)
+    loop = torch_loop.attach(functions=False, skip_first=0, log_every=0)
     try:
         program()
         report = loop.report()

@@ -1002,7 +1002,7 @@ def test_a_module_that_was_compiled_in_place_may_die() -> None:
         assert gone() is None
 
 
-def test_max_steps_ends_the_loaders() -> None:
+def test_the_limit_of_steps_ends_the_loaders() -> None:
     truth = Truth()
     model, optimizer = made(truth)
     with attach() as loop:
@@ -1093,11 +1093,11 @@ def test_wrap_of_what_is_no_dataloader() -> None:
 
 def test_attach_says_what_is_wrong() -> None:
     with attach() as loop:
-        with pytest.raises(fastprof.StateError, match="already"):
+        with pytest.raises(fastprof.errors.StateError, match="already"):
             torch_loop.attach()
         with pytest.raises(TypeError, match="log_every"):
             torch_loop.attach(log_every=3)
-    with pytest.raises(fastprof.StateError, match="not running"):
+    with pytest.raises(fastprof.errors.StateError, match="not running"):
         torch_loop.attach(loop.profiler)
     with pytest.raises(TypeError, match="modules"):
         torch_loop.attach(modules=[1])

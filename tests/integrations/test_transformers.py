@@ -335,9 +335,10 @@ def test_s4_01_switched_off_there_are_no_keys_and_nothing_is_touched(planted, tm
         assert not emitted(t)
 
 
-def test_s4_08_only_the_primary_rank_logs(planted, tmp_path) -> None:
+def test_s4_08_only_the_primary_rank_logs(planted, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("RANK", "1")
     t = trainer(planted, tmp_path, 2)
-    profiling = attach(t, **options(rank=1))
+    profiling = attach(t, **options())
     t.train()
     assert not emitted(t)
     assert profiling.profiler.last_metrics

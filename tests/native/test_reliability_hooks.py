@@ -136,7 +136,7 @@ for order in ((0, 1), (1, 0)):
     calls(5)
     try:
         second.enable()
-    except fastprof.BusyError as error:
+    except fastprof.errors.BusyError as error:
         assert "fastprof" in str(error)
     else:
         raise AssertionError("not refused")
@@ -175,7 +175,7 @@ if MONITORING or sys.version_info >= (3, 12):
 else:
     try:
         ours.enable()
-    except fastprof.BusyError as error:
+    except fastprof.errors.BusyError as error:
         assert "Profile" in str(error), error
     else:
         raise AssertionError("not refused")
@@ -238,7 +238,7 @@ assert rows(prof)["f"] == 10
 try:
     strict = fastprof.Profile(backend="monitoring")
     strict.enable()
-except fastprof.BusyError as error:
+except fastprof.errors.BusyError as error:
     assert "tool0" in str(error) or "tool3" in str(error), error
 else:
     raise AssertionError("not refused")
@@ -309,7 +309,7 @@ prof = new()
 sys.setprofile(theirs)
 try:
     prof.enable()
-except fastprof.BusyError as error:
+except fastprof.errors.BusyError as error:
     assert not MONITORING and "function" in str(error), error
 else:
     assert MONITORING

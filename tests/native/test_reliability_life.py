@@ -102,7 +102,7 @@ def work():
         mine = new()
         try:
             mine.enable()
-        except fastprof.BusyError:
+        except fastprof.errors.BusyError:
             refused.append(mine)
             calls(500)
         else:

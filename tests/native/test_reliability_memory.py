@@ -185,7 +185,7 @@ def one():
     prof.runcall(f)
     try:
         prof.enable(); new().enable()
-    except fastprof.BusyError:
+    except fastprof.errors.BusyError:
         pass
     prof.disable()
 def batch():

@@ -461,7 +461,7 @@ def test_p9_an_invalid_answer_is_counted(fake, monkeypatch) -> None:
 
 
 def test_a_report_flushes_with_a_limit_and_metrics_do_not(fake, capsys) -> None:
-    with fastprof.start_training_profiling(1, metrics=True) as run:
+    with fastprof.start_training_profiling(1) as run:
         prof = run.profiler
         for _ in range(5):
             prof.step()

@@ -137,4 +137,3 @@ def test_a_single_process_is_of_no_job(monkeypatch) -> None:
     assert Identity().to_meta()["job"] == (
         "TORCHELASTIC_RUN_ID=abc MASTER_ADDR=n1 MASTER_PORT=29500"
     )
-    assert Identity(7).rank == 7

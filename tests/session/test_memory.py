@@ -114,7 +114,7 @@ def test_s1_01_memory_used_and_total(cuda) -> None:
     memory = prof.snapshot().memory
     assert (memory.device, memory.total_bytes) == (1, 80 * GIB)
     assert memory.current_allocated == memory.current_reserved - 300 * MB == 3 * GIB
-    assert fastprof.Snapshot.from_dict(prof.snapshot().to_dict()).memory == memory
+    assert fastprof.snapshot.Snapshot.from_dict(prof.snapshot().to_dict()).memory == memory
 
 
 def test_s1_15_calls_of_the_device_allocator_are_counted_from_the_start(cuda) -> None:
@@ -354,10 +354,11 @@ def test_s1_33_periodic_memory_line(cuda) -> None:
     assert text.index(f"[Step 10] {line}") < text.index(f"[Step 20] {line}")
 
 
-@pytest.mark.parametrize("options", [{"memory": False}, {"rank": 1}])
-def test_s1_33_no_line_without_memory_or_on_other_ranks(cuda, options) -> None:
+@pytest.mark.parametrize(("memory", "rank"), [(False, "0"), ("auto", "1")])
+def test_s1_33_no_line_without_memory_or_on_other_ranks(cuda, memory, rank, monkeypatch) -> None:
+    monkeypatch.setenv("RANK", rank)
     stream = io.StringIO()
-    with fastprof.start_training_profiling(1, stream=stream, gpu=False, **options) as prof:
+    with fastprof.start_training_profiling(1, stream=stream, gpu=False, memory=memory) as prof:
         prof.step()
     assert "Allocated" not in stream.getvalue()
 

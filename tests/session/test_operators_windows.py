@@ -156,8 +156,9 @@ def test_s0_16_without_a_schedule_the_whole_run_is_recorded(tmp_path: Path) -> N
 
 
 def test_s0_17_files_of_one_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    run(cpu(tmp_path, record_shapes=True, profile_memory=True), 2, rank=3)
+    run(cpu(tmp_path, record_shapes=True, profile_memory=True), 2)
     keys = ["cpu_memory_usage", "cpu_time_total", "self_cpu_memory_usage", "self_cpu_time_total"]
     tables = [f"prof_003_local_01_{key}{shape}.txt" for key in keys for shape in ("", "_by_shape")]
     trace = "prof_003_local_01_pt_trace.json.gz"

@@ -183,7 +183,9 @@ def test_f22_sigterm_leaves_the_last_complete_file(tmp_path) -> None:
     code = (
         BEGIN
         + """
-with fastprof.Profiler(output=sys.argv[1], save_every=1e-3) as prof:
+from fastprof.session.output import files
+files.SAVE_EVERY_S = 0.0
+with fastprof.Profiler(output=sys.argv[1]) as prof:
     steps(50, prof)
     while not os.path.exists(sys.argv[1]):
         steps(1, prof)
@@ -202,7 +204,9 @@ def test_f21_a_kill_in_the_middle_of_saving_leaves_a_complete_file(tmp_path) -> 
         BEGIN
         + """
 from fastprof.session.output.files import Outputs
-with fastprof.Profiler(output=sys.argv[1], save_every=1e-9) as prof:
+from fastprof.session.output import files
+files.SAVE_EVERY_S = 0.0
+with fastprof.Profiler(output=sys.argv[1]) as prof:
     for i in range(10**9):
         prof._run.parts.of(Outputs)._due = 0.0
         with profile_section("forward"):
@@ -262,7 +266,9 @@ def test_os_exit_in_the_loop_ends_the_process_as_it_would(tmp_path) -> None:
     code = (
         BEGIN
         + """
-with fastprof.Profiler(output=sys.argv[1], save_every=1e-6) as prof:
+from fastprof.session.output import files
+files.SAVE_EVERY_S = 0.0
+with fastprof.Profiler(output=sys.argv[1]) as prof:
     steps(5, prof)
     os._exit(7)
 """

@@ -969,30 +969,14 @@ while not os.path.exists(os.path.join(folder, "window-0")):
     assert not list(tmp_path.iterdir())
 
 
-#: The program ends well although it caught an exit.
-CAUGHT = """
-try:
-    sys.exit(3)
-except SystemExit:
-    pass
-"""
-
-
 @pytest.mark.parametrize(
-    ("end", "status"),
-    [
-        ("sys.exit(0)", 0),
-        ("raise SystemExit(None)", 0),
-        (CAUGHT, 0),
-        ("sys.exit(3)", 3),
-        ("sys.exit('why')", 1),
-        ("raise SystemExit(3)", 3),
-        ("from sys import exit; exit(3)", 3),
-        ("class Mine(SystemExit): pass\nraise Mine(3)", 3),
-        ("1 / 0", 1),
-    ],
+    ("end", "status", "least_s", "most_s"),
+    [("sys.exit(0)", 0, 2.0, 20.0), ("sys.exit(3)", 3, 2.0, 20.0), ("1 / 0", 1, 0.0, 1.5)],
 )
-def test_a_program_that_ends_with_a_status_does_not_wait_for_the_other_ranks(tmp_path, end, status):
+def test_how_long_a_program_that_ends_waits_for_the_other_ranks(
+    tmp_path, end, status, least_s, most_s
+):
+    """As long as they need at the end; its own status is unknown, but not an exception."""
     result = run_child(
         f"""
 import atexit, os, sys, time
@@ -1000,8 +984,8 @@ ended = []
 # Called after what fastprof does at the end.
 atexit.register(lambda: print("took", time.monotonic() - ended[0]))
 import fastprof
-from fastprof.session.ranks import live
-live.LAST_S = 4.0
+from fastprof.session import run
+run.UNKNOWN_END_S = 2.0
 folder = os.environ["FASTPROF_RANKS_DIR"]
 while not any("window-0" in names for *_, names in os.walk(folder)):
     time.sleep(0.01)
@@ -1011,7 +995,7 @@ ended.append(time.monotonic())
         env={"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": str(tmp_path), "FASTPROF": "1"},
     ).check(returncode=status)
     took = float(result.stdout.split("took ")[1])
-    assert (took >= 4.0) if status == 0 else (took < 3.5)
+    assert least_s <= took < most_s
 
 
 def test_a_run_that_ends_at_once_is_not_said_to_lack_torch_distributed(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def prof(backend: str) -> fastprof.Profiler:
         gpu=False,
         memory=False,
         nvtx=False,
-        metrics=False,
+        log_every=0,
     )
 
 

@@ -121,6 +121,25 @@ def test_constants_types_and_prototypes_are_no_mutable_globals(tmp_path):
     assert layers_c.global_violations(tmp_path) == []
 
 
+PAGE = "| file | variable | why | guard |\n|---|---|---|---|\n| `a.c` | `x`, `y` (in `f`) | | |\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("static int x;\nvoid f(void)\n{\n    static atomic_int y;\n}\n", []),
+        ("static _Atomic(fp_x *) x[4];\nstatic struct {\n    int a;\n} y;\nint z = 1;\n",
+         ["csrc/py/a.c: z is not in docs/c-variables.md"]),
+        ("static int x;\nstatic PyMethodDef methods[] = {{NULL}};\nstatic const int z;\n",
+         ["docs/c-variables.md: a.c has no y"]),
+    ],
+)  # fmt: skip
+def test_a_mutable_variable_of_the_extension_needs_a_row(tmp_path, text, found):
+    write(tmp_path, "docs/c-variables.md", PAGE)
+    write(tmp_path, "csrc/py/a.c", text)
+    assert layers_c.page_violations(tmp_path) == found
+
+
 def test_a_second_thread_local_is_found(tmp_path):
     write(tmp_path, "csrc/py/a.c", "_Thread_local int *one;\n")
     write(tmp_path, "csrc/py/a.h", "extern _Thread_local int *one;\n")

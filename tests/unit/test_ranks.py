@@ -338,7 +338,7 @@ def test_a_rank_twice_is_refused_with_both_files(saved):
     with pytest.raises(ValueError, match=r"rank 1 is in two files: '.*a\.fprof' and '.*b\.fprof'"):
         merge(paths)
     alone = [saved(waiting(0, world=1), "c.fprof"), saved(waiting(0, world=1), "d.fprof")]
-    with pytest.raises(ValueError, match=r"tells its rank by RANK or Profiler\(rank=\.\.\.\)$"):
+    with pytest.raises(ValueError, match="RANK gives each process its rank"):
         merge(alone)
 
 

@@ -1,12 +1,13 @@
-"""The page of requirements names the existing tests."""
+"""Every requirement has a test."""
 
 from __future__ import annotations
 
 import requirements
 
 
-def test_the_page_is_current() -> None:
-    assert requirements.PAGE.read_text(encoding="utf-8") == requirements.page()
+def test_every_requirement_is_shown_by_a_test() -> None:
+    without = [row for row, names in requirements.tests_of_rows().items() if not names]
+    assert without == list(requirements.WITHOUT)
 
 
 def test_ids_are_read_from_names() -> None:

@@ -23,10 +23,6 @@ _TABLE = {
         "compare_command.run_compare",
         "compare saved runs, and test whether the changes are more than chance",
     ),
-    "check": (
-        "compare_command.run_check",
-        "check conditions on a saved run, for continuous integration",
-    ),
     "merge": (
         "merge_command.run",
         "compare the ranks of a distributed job: which is late, and why",
@@ -49,7 +45,7 @@ _TABLE = {
 #: Commands that record; the others read recordings.
 _RECORDING = ("run", "quickcheck", "demo")
 #: Commands that end with their answer and build it from millions of objects without cycles.
-_WITHOUT_COLLECTOR = ("report", "compare", "check")
+_WITHOUT_COLLECTOR = ("report", "compare")
 
 _HELP = f"""\
 usage: fastprof COMMAND ...

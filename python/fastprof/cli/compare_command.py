@@ -1,4 +1,4 @@
-"""``fastprof compare`` and ``fastprof check``: what changed, and conditions for CI."""
+"""``fastprof compare``: what changed, and conditions for CI."""
 
 import argparse
 import sys
@@ -8,7 +8,6 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import add_format, check_output, chosen_format, write_text
 from fastprof.cli.parsing import Parser
 from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
-from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import Outcome, outcome
 from fastprof.comparison.expressions import Condition, parse
 from fastprof.comparison.model import Comparison
@@ -16,7 +15,7 @@ from fastprof.comparison.output import WRITERS, to_text
 from fastprof.comparison.runs import Run
 from fastprof.tables.layout import width_of
 
-#: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
+#: Exit status: a condition of --fail-if is met.
 MET = 1
 #: Exit status: no condition is met, but one that seems to be cannot be decided.
 UNDECIDED = 3
@@ -77,7 +76,7 @@ def run_compare(argv: Sequence[str]) -> int:
         "(default: %(default)s)",
     )
     options = parser.parse_args(argv)
-    conditions = [parse(text, changes=True) for text in options.fail_if]
+    conditions = [parse(text) for text in options.fail_if]
     name = chosen_format(options, WRITERS)
     problem = None if options.output is None else check_output(options.output)
     if problem is not None:
@@ -96,21 +95,6 @@ def run_compare(argv: Sequence[str]) -> int:
         return MET
     open_ones = any(item.met is None for item in outcomes)
     return {"pass": 0, "fail": MET}.get(options.undecided, UNDECIDED) if open_ones else 0
-
-
-def run_check(argv: Sequence[str]) -> int:
-    """Check conditions on a saved run; 1 if one does not hold."""
-    parser = Parser(
-        prog="fastprof check",
-        description="Check conditions on a saved run, e.g. 'data<10%' 'p99(step)<1.5*p50(step)'.",
-        epilog="exit status: 0 all hold, 1 one does not, 2 bad arguments or a bad file",
-    )
-    parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")
-    parser.add_argument("conditions", metavar="COND", nargs="+")
-    options = parser.parse_args(argv)
-    rows = examine(options.file, *options.conditions)
-    write_text("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
-    return 0 if all(row.holds for row in rows) else MET
 
 
 def _percentage(noise: str) -> float:

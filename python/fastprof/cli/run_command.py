@@ -156,7 +156,6 @@ def _run(begun: _Begun, args: list[str]) -> int:
         operators=operators,
         trace=TraceOptions(save_dir=folder) if options.trace else False,
         worker_functions="auto",
-        max_steps=options.steps,
         logger=progress,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
         # Functions alone: count each call.

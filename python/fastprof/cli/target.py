@@ -166,7 +166,7 @@ def _explain_limit(error: BaseException, run: Run) -> None:
     if limit.steps is None or not limit.has_ended_loaders or not isinstance(error, Exception):
         return
     note = (
-        f"fastprof: after {plural(limit.steps, 'step')} (--steps, or max_steps) no loader "
+        f"fastprof: after {plural(limit.steps, 'step')} (--steps) no loader "
         "delivered batches, not even to a validation. If that is why it failed, use more steps."
     )
     with contextlib.suppress(Exception):  # an error that takes no note

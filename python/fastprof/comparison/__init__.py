@@ -1,1 +1,1 @@
-"""Compares saved runs, and checks conditions on one."""
+"""Compares saved runs: what changed, and whether that is more than chance."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from fastprof.comparison.check import holds, show
 from fastprof.comparison.expressions import (
     BYTES,
     COMPARE,
@@ -20,7 +19,6 @@ from fastprof.comparison.expressions import (
     SHARE,
     TIME,
     Condition,
-    Literal,
     Name,
 )
 from fastprof.comparison.figures import figure
@@ -30,7 +28,16 @@ from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import decide, effect_of_sides, welch
 from fastprof.errors import ConditionError
-from fastprof.report.figures import change, chosen_percent, duration, p_text, signed
+from fastprof.report.figures import (
+    change,
+    chosen_percent,
+    counted,
+    duration,
+    p_text,
+    signed,
+    size,
+    with_percent,
+)
 from fastprof.report.phase_names import ALIASES
 
 #: A section whose entries per step differ by at most this from one has one in each.
@@ -38,6 +45,9 @@ _ONCE = 0.05
 
 #: A change beyond the limit that chance alone would show less often than this is not excluded.
 _UNLIKELY = 0.2
+
+#: Figures with a smaller relative difference could look the same with three digits.
+_CLOSE = 0.02
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -82,50 +92,79 @@ def outcome(
         ConditionError: (a ValueError) it needs data that was not recorded, or has a wrong unit.
     """
     if not condition.is_change:
-        _refuse_unsigned_percentage(condition, after[0])
-        checked = holds(after, condition)
-        return Outcome(condition.text, checked.holds, f"after: {checked.text}")
-    name, limit = condition.left, condition.right
-    if not isinstance(name, Name) or not isinstance(limit, Literal):
-        raise ConditionError(f"{condition.text!r}: expected a name on the left of the change")
+        return _of_one_run(condition, after)
+    name = condition.value
     moved = _moved(name, before, after, pair, level=level, noise=noise)
-    change, shown = _change(condition, moved, limit)
-    beyond = COMPARE[condition.operator](change, limit.value)
+    change, shown = _change(condition, moved)
+    beyond = COMPARE[condition.operator](change, condition.limit)
     text = (
-        f"{name.text} {show(moved.before, moved.kind)} -> {show(moved.after, moved.kind)} "
+        f"{name.text} {_show(moved.before, moved.kind)} -> {_show(moved.after, moved.kind)} "
         f"({shown}); {moved.why}"
     )
     if not beyond:
         return Outcome(condition.text, False, text)
     if not moved.decided:
-        said = _said_by_cpu(condition, moved, limit)
+        said = _said_by_cpu(condition, moved)
         return Outcome(condition.text, True if said else None, text + said)
     return Outcome(condition.text, moved.real is not False, text)
 
 
-def _refuse_unsigned_percentage(condition: Condition, run: Run) -> None:
-    """Raise for ``step>3%``: who leaves out the sign means a change, and would test a share."""
-    name, limit = condition.left, condition.right
-    if not (isinstance(name, Name) and isinstance(limit, Literal) and limit.kind == SHARE):
-        return
-    if figure(run, name)[1] == SHARE:
-        return
-    left, op, right = (part.strip() for part in condition.text.rpartition(condition.operator))
+def _of_one_run(condition: Condition, runs: Sequence[Run]) -> Outcome:
+    """Return whether the means over several runs meet a condition without a sign."""
+    found = [figure(run, condition.value) for run in runs]
+    value, kind = sum(value for value, _ in found) / len(found), found[0][1]
+    if condition.kind == SHARE and kind != SHARE:
+        raise _unsigned_percentage(condition, runs[0])
+    if kind != condition.kind and {kind, condition.kind} != {NUMBER, SHARE}:
+        raise ConditionError(
+            f"{condition.text!r} compares {_called(kind)} with {_called(condition.kind)}"
+        )
+    close = abs(value - condition.limit) < _CLOSE * abs(condition.limit)
+    shown = (_show_exactly if close else _show)(value, kind)
+    met = COMPARE[condition.operator](value, condition.limit)
+    return Outcome(condition.text, met, f"after: {condition.value.text} is {shown}")
+
+
+def _unsigned_percentage(condition: Condition, run: Run) -> ConditionError:
+    """Return the error for ``step>3%``: who leaves out the sign means a change, not a share."""
+    left, op, right = condition.value_text, condition.operator, condition.limit_text
     remedy = f"write {left}{op}{'-' if '<' in op else '+'}{right} for a change"
     with suppress(ConditionError):
-        if not name.function and figure(run, Name("share", name.name)):
+        if not condition.value.function and figure(run, Name("share", condition.value.name)):
             remedy += f", or share({left}){op}{right} for its part of a step"
-    raise ConditionError(f"{condition.text!r} has a percentage without a sign: {remedy}")
+    return ConditionError(f"{condition.text!r} has a percentage without a sign: {remedy}")
 
 
-def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float, str]:
+def _show(value: float, kind: str) -> str:
+    """Return a figure with its unit."""
+    return {TIME: duration, SHARE: with_percent, BYTES: size}.get(kind, counted)(value)
+
+
+def _show_exactly(value: float, kind: str) -> str:
+    """Return a figure with enough digits to show why a condition is met or not."""
+    unit, name = {TIME: (1.0, " ms"), SHARE: (0.01, " %"), BYTES: (2.0**20, " MiB")}.get(
+        kind, (1.0, "")
+    )
+    return f"{value / unit:.6g}{name}"
+
+
+def _called(kind: str) -> str:
+    return {
+        TIME: "a time (write its unit, e.g. 5ms)",
+        SHARE: "a share",
+        BYTES: "memory (write its unit, e.g. 2GiB)",
+        NUMBER: "a plain number",
+    }[kind]
+
+
+def _change(condition: Condition, moved: _Moved) -> tuple[float, str]:
     """Return the change in the limit's unit, and its text."""
     step = moved.after - moved.before
-    if limit.kind == RELATIVE:
+    if condition.kind == RELATIVE:
         if not moved.before:
             raise ConditionError(f"{condition.text!r}: it was 0 before, which has no percentage")
         return step / moved.before, change(step / moved.before)
-    wanted = {POINTS: SHARE}.get(limit.kind, limit.kind)
+    wanted = {POINTS: SHARE}.get(condition.kind, condition.kind)
     if wanted != moved.kind:
         units = {TIME: "ms", SHARE: "points", BYTES: "MiB", NUMBER: "no unit"}
         raise ConditionError(
@@ -134,10 +173,10 @@ def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float,
     sign = "+" if step >= 0 else "-"
     if wanted == SHARE:
         return step, f"{signed(100 * step)} points"
-    return step, sign + show(abs(step), moved.kind)
+    return step, sign + _show(abs(step), moved.kind)
 
 
-def _said_by_cpu(condition: Condition, moved: _Moved, limit: Literal) -> str:
+def _said_by_cpu(condition: Condition, moved: _Moved) -> str:
     """Return how the step's CPU time alone moved beyond the limit; empty: it did not surely."""
     cpu = moved.cpu
     if cpu is None or not cpu.significant:
@@ -145,8 +184,8 @@ def _said_by_cpu(condition: Condition, moved: _Moved, limit: Literal) -> str:
     nearest = cpu.low_ms if (cpu.difference_ms or 0.0) > 0 else cpu.high_ms
     if nearest is None:
         return ""
-    step = nearest / moved.before if limit.kind == RELATIVE else nearest
-    if not COMPARE[condition.operator](step, limit.value):
+    step = nearest / moved.before if condition.kind == RELATIVE else nearest
+    if not COMPARE[condition.operator](step, condition.limit):
         return ""
     return (
         f"; but its CPU time alone changed by {signed(nearest)} ms or more: "

@@ -105,7 +105,7 @@ def _throughput(run: Run) -> float | None:
     return 1e3 / mean * (1.0 if samples is None else samples)
 
 
-def span_ms(run: Run) -> float:
+def _span_ms(run: Run) -> float:
     """Return the base of shares: a step, or the recording if it has no steps."""
     return (None if run.of_run else run.report.steps.mean_ms) or run.report.wall_ms
 
@@ -124,7 +124,7 @@ def _section(run: Run, name: str, function: str) -> _Found:
         return (value if function == "total" else _per_step(run, value)), TIME
     if function == "share":
         value = _per_step(run, row.total_ms)
-        return (None if value is None else value / span_ms(run)), SHARE
+        return (None if value is None else value / _span_ms(run)), SHARE
     if function == "count":
         return _per_step(run, row.count), NUMBER
     return getattr(row, f"{function}_ms"), TIME
@@ -150,7 +150,7 @@ def _function(run: Run, name: str, function: str) -> _Found:
             return value, TIME
         value = _per_step(run, value)
         if function == "share":
-            return (None if value is None else value / span_ms(run)), SHARE
+            return (None if value is None else value / _span_ms(run)), SHARE
         return value, TIME
     if function == "count":
         return _per_step(run, row.calls + row.resumes), NUMBER

@@ -3,7 +3,6 @@
 import sys
 
 from fastprof import own_imports
-from fastprof.capture import exit_status
 from fastprof.names import encodable
 from fastprof.session.output.periodic import final_report, timings
 from fastprof.session.profiler import Profiler, run_of
@@ -32,8 +31,6 @@ def start() -> Profiler | None:
             sys.stderr.flush()
 
     run.print_at_exit = print_at_exit
-    if run.identity.world_size > 1 and run.identity.rank == 0:
-        exit_status.watch()
     profiler.start()
     profiler.enter_phase("setup")
     return profiler

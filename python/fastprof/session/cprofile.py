@@ -204,7 +204,7 @@ class Profile(Recorder):
             stream.write(marshal.dumps(self.stats))
 
     def snapshot(self) -> "Snapshot":
-        """Return the recording so far as a :class:`~fastprof.Snapshot`."""
+        """Return the recording so far as a :class:`~fastprof.snapshot.Snapshot`."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.session.environment.rank import Identity
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastprof.capture.options import RecorderOptions, check_float, check_int
+from fastprof.capture.options import RecorderOptions, check_int
 from fastprof.session.gpu.memory import MODES, MemoryMode
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import Pathish
@@ -27,16 +27,11 @@ class Options:
     sync: bool | Literal["cuda"]
     logger: Any
     log_every: int | None
-    metrics: bool
-    batch_wait: bool
     worker_functions: bool | Literal["auto"]
     schedule: Schedule | None
     operators: OperatorProfile | None
     trace: TraceOptions | None
-    max_steps: int | None
     output: Pathish | Sequence[Pathish] | None
-    save_every: float | None
-    rank: int | None
     ranks: bool | Literal["auto"]
     skip_first: int
     recorder: RecorderOptions
@@ -47,15 +42,9 @@ class Options:
         _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))
         _one_of("worker_functions", self.worker_functions, (True, False, "auto"))
-        for name in ("metrics", "batch_wait"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
-        for name in ("log_every", "max_steps"):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), low=1)
+        if self.log_every is not None:
+            check_int("log_every", self.log_every, low=0)
         check_int("skip_first", self.skip_first, low=0)
-        if self.rank is not None:
-            check_int("rank", self.rank, low=0)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(
                 f"schedule is {type(self.schedule).__name__}, expected fastprof.Schedule"
@@ -64,8 +53,6 @@ class Options:
             raise TypeError(
                 f"operators is {type(self.operators).__name__}, expected fastprof.OperatorProfile"
             )
-        if self.save_every is not None and check_float("save_every", self.save_every) <= 0:
-            raise ValueError(f"save_every is {self.save_every!r}, expected seconds above 0")
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -91,7 +91,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
         """Return whether some steps run without the function hook, to measure its cost."""
         return hook.recording and options.schedule is None and not trace.on
 
-    every = (options.log_every or 1) if options.metrics else 0
+    every = 1 if options.log_every is None else options.log_every
     backend = None if options.functions is False else options.recorder.backend
     gpu = GpuLayer(recorder, options.gpu, faults)
     memory = MemorySampler(options.memory, options.log_every or _MEMORY_EVERY, faults)
@@ -115,7 +115,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
             MetricEmitter(
                 every,
                 recorder,
-                MetricWindow(run.registry, batch_wait=options.batch_wait),
+                MetricWindow(run.registry),
                 options.logger,
                 is_primary,
                 faults,
@@ -124,9 +124,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
                 lambda: {**ranks.metrics, **stages.metrics()},
             ),
             ReportPrinter(run.snapshot_so_far, memory.line, is_primary, faults),
-            Outputs(
-                resolve(options.output), options.save_every, faults, run.report, identity, aside
-            ),
+            Outputs(resolve(options.output), faults, run.report, identity, aside),
             trace,
             operators,
             LineWindows(

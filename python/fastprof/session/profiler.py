@@ -42,7 +42,7 @@ class Profiler:
             of recording them (without ``schedule`` and ``trace``; see
             ``docs/overhead.md``).  ``"auto"``: yes, unless another profiler holds
             the interpreter's hook, which becomes a note in the report; ``True``: yes, or
-            :class:`~fastprof.BusyError`; ``False``: no.
+            :class:`~fastprof.errors.BusyError`; ``False``: no.
         gpu: record GPU activity with CUPTI.  ``"auto"``: once the program uses
             CUDA; ``True``: at once, initialising CUDA, after which forked children cannot
             use it; ``False``: no.  If CUPTI is unavailable, the report says why.
@@ -60,9 +60,8 @@ class Profiler:
             two clock readings, once CUDA is in use.  It changes what it measures.
         logger: receives the metrics: an object with ``log_metrics(dict, step)`` or
             ``log(dict, step)``, or a callable that takes both.  Called on rank 0 only.
-        log_every: log metrics at every step that is a multiple of this; None: every step.
-        metrics: False: no metrics at all.
-        batch_wait: False: no ``time_batch_wait_ms`` metrics.
+        log_every: log metrics at every step that is a multiple of this; None: every step; 0: no
+            metrics at all.
         worker_functions: True: also record the functions in worker processes of torch's
             loaders; ``"auto"``: in single batches of the first passes, which slows the workers by
             at most 5 %.  The report has a separate table of them.
@@ -72,16 +71,11 @@ class Profiler:
             times of sections, steps and longer calls, in the active steps of ``schedule`` or in
             all; ``output`` with the suffix ``.trace.json.gz`` writes it for Perfetto.
         skip_first: number of first steps left out of the step statistics.
-        max_steps: number of steps after which data loaders deliver no more batches until the
-            run ends; None: from ``FASTPROF_STEPS``, else no limit.
         recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, its largest
             cost, the limits on recorded data.
         output: path, or paths, to save the run to at the end; the suffix chooses the
-            format.  In a distributed job fastprof puts ``rank{r}_`` before the file name.
-        save_every: with ``output``: also save during the run, about every this many
-            seconds, in at most 1 % of the time; None: only at the end.
-        rank: this process's rank; None: from ``RANK``, else torch.distributed,
-            jax.distributed or the launcher's variables, else 0.
+            format.  In a distributed job fastprof puts ``rank{r}_`` before the file name.  It
+            also saves during the run, about every minute, in at most 1 % of the time.
         ranks: compare the ranks of a distributed job while it runs; rank 0 logs late ranks
             through ``logging.getLogger("fastprof")`` and adds ``profile/ranks/...`` to the
             metrics.  ``"auto"``: through the store of torch.distributed or the service of
@@ -105,18 +99,13 @@ class Profiler:
         sync: bool | Literal["cuda"] = False,
         logger: Any = None,
         log_every: int | None = 50,
-        metrics: bool = True,
-        batch_wait: bool = True,
         worker_functions: bool | Literal["auto"] = False,
         schedule: Schedule | None = None,
         operators: OperatorProfile | None = None,
         trace: bool | TraceOptions | Mapping[str, Any] = False,
         skip_first: int = 3,
-        max_steps: int | None = None,
         recorder: RecorderOptions | Mapping[str, Any] | None = None,
         output: Pathish | Sequence[Pathish] | None = None,
-        save_every: float | None = 60.0,
-        rank: int | None = None,
         ranks: bool | Literal["auto"] = "auto",
         enabled: bool = True,
     ) -> None:
@@ -128,16 +117,11 @@ class Profiler:
             sync=sync,
             logger=logger,
             log_every=log_every,
-            metrics=metrics,
-            batch_wait=batch_wait,
             worker_functions=worker_functions,
             schedule=schedule,
             operators=operators,
             trace=trace_options(trace),
-            max_steps=max_steps,
             output=output,
-            save_every=save_every,
-            rank=rank,
             ranks=ranks,
             skip_first=skip_first,
             recorder=recorder_options(recorder),

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fastprof.capture import exit_status
 from fastprof.errors import StateError
 from fastprof.guards import dropped, own_errors
 from fastprof.report.figures import plural
@@ -27,7 +26,7 @@ from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.part import Part
 from fastprof.session.parts import make_parts
-from fastprof.session.ranks.live import LiveRanks
+from fastprof.session.ranks.live import UNKNOWN_END_S, LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.stages import Stages
 from fastprof.session.unprofiled import UnprofiledSteps
@@ -56,7 +55,7 @@ class Run:
         self._ending_in = 0  # ident of the thread that ends the run
         self.faults = Faults()
         #: Which process of a distributed job this is.
-        self.identity = Identity(options.rank)
+        self.identity = Identity()
         self.recorder = options.recorder.create(skip_steps=options.skip_first)
         #: Time of fastprof's Python code in the loop.
         self.own_time = OwnTime()
@@ -90,7 +89,7 @@ class Run:
         #: What the hooks saw, for the report.
         self.facts: dict[str, str | float] = {}
         # Read by the iterators of loaders at every batch.
-        self.limit = StepLimit(options.max_steps, self)
+        self.limit = StepLimit(self)
         self.next_batch = self.limit.applied(self.recorder.next_batch)
         self.counting = False
         self.train_tag = NO_LOADER
@@ -195,8 +194,8 @@ class Run:
         prints = not has_reader and self.identity.rank == 0
         profiler = self.profiler
         if prints:
-            # A run ended by an exception or an exit status does not wait.
-            self.ranks.ask(wait=lambda: not exit_status.failed())
+            # A run ended by an exception does not wait; sys.exit(3) is not known from sys.exit(0).
+            self.ranks.ask(lambda: not hasattr(sys, "last_value"), UNKNOWN_END_S)
         self.stop()
         if prints:
             # Before the ranks: a waiting process may be killed.

@@ -53,8 +53,7 @@ def start_training_profiling(
         sort: order of the rows: ``"first"`` (use) or ``"total"`` (time).
         stream: where the reports go; None: ``sys.stdout``.
         functions: record function calls as well, for ``handle.profiler.report()``.
-        options: options of :class:`~fastprof.Profiler`.  Without ``metrics`` or ``logger``
-            the run emits no metrics.
+        options: options of :class:`~fastprof.Profiler`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or out of range.
@@ -65,8 +64,7 @@ def start_training_profiling(
         raise ValueError(f"sort is {sort!r:.80}, expected one of {SORTS}")
     if stream is not None and not callable(getattr(stream, "write", None)):
         raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
-    metrics = options.pop("metrics", options.get("logger") is not None)
-    profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
+    profiler = Profiler(functions=functions, log_every=log_every, **options)
     run_of(profiler).parts.of(ReportPrinter).print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
 

@@ -20,7 +20,7 @@ two, ``Mapping[str, X]`` an object.  Integers have a range: ``Annotated[int, Int
 A rule about several fields is a method ``check`` of the class that raises :class:`WrongError`.
 
 The input is untrusted: :func:`read` returns a value that obeys all of these rules, or raises
-:class:`~fastprof.SnapshotError` with the field's name in one short line.
+:class:`~fastprof.errors.SnapshotError` with the field's name in one short line.
 """
 
 import types

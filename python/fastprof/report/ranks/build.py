@@ -104,7 +104,7 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
         if a.rank == b.rank:
             hint = ""
             if not a.rank and (a.world_size or 1) == 1:
-                hint = "; each process tells its rank by RANK or Profiler(rank=...)"
+                hint = "; the variable RANK gives each process its rank"
             raise ValueError(f"rank {a.rank} is in two files: {a.path!r} and {b.path!r}{hint}")
     sizes = {row.world_size: row for row in rows if (row.world_size or 1) > 1}
     if len(sizes) > 1:

@@ -30,14 +30,9 @@ _JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE
 
 
 class Identity:
-    """Rank and number of processes of a run, as last known for sure.
+    """Rank and number of processes of a run, as last known for sure."""
 
-    Args:
-        rank: the rank, if the program gives it.
-    """
-
-    def __init__(self, rank: int | None = None) -> None:
-        self._given = rank
+    def __init__(self) -> None:
         self._found: tuple[int, int] | None = None
         #: Valid until torch.distributed knows more.  Read once: programs change it.
         self._launched: tuple[int, int] | None = None
@@ -56,8 +51,6 @@ class Identity:
     @property
     def rank(self) -> int:
         """This process's rank; 0 if unknown."""
-        if self._given is not None:
-            return self._given
         return self.ask()[0]
 
     @property

@@ -32,16 +32,12 @@ class _Loop(Protocol):
 
 
 class StepLimit:
-    """The limit of one run.
+    """The limit of one run."""
 
-    Args:
-        steps: None: as in ``FASTPROF_STEPS``, if that is set.
-    """
-
-    def __init__(self, steps: int | None, run: _Loop) -> None:
+    def __init__(self, run: _Loop) -> None:
         self._run = run
         #: Number of steps after which loaders deliver nothing; None: no limit.
-        self.steps = steps_wanted() if steps is None else steps
+        self.steps = steps_wanted()
         #: A loader delivered nothing because of it.
         self.has_ended_loaders = False
 

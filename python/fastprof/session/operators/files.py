@@ -97,7 +97,7 @@ def write_stats(operators: OperatorReport, directory: str, rank: int) -> str:
     if operators.memory:
         tables.append(memory_table(operators, MEMORY_ROWS))
     text = "\n".join("\n".join([table.title, *table_lines(table), ""]) for table in tables)
-    path = path_of_rank(os.path.join(directory, STATS_FILE), Identity(rank))
+    path = path_of_rank(os.path.join(directory, STATS_FILE), Identity(), rank)
     with atomic_write(path) as stream:
         stream.write(text.encode("ascii"))
     return os.path.basename(path)

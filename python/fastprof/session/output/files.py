@@ -16,6 +16,8 @@ from fastprof.session.part import Part
 
 #: Saving in between may take at most this share of wall time.
 _SAVE_SHARE = 0.01
+#: Seconds between saves.
+SAVE_EVERY_S = 60.0
 
 Pathish = str | os.PathLike[str]
 
@@ -54,16 +56,22 @@ def _resolve(item: object) -> Path:
     return absolute
 
 
-def path_of_rank(path: str, identity: Identity) -> str:
-    """Return ``path`` for this rank: every process of a distributed job has a separate file."""
+def path_of_rank(path: str, identity: Identity, rank: int | None = None) -> str:
+    """Return ``path`` for this rank: every process of a distributed job has a separate file.
+
+    Args:
+        path: the path for all ranks.
+        identity: the process's.
+        rank: the rank as the run knows it; None: that of ``identity``.
+    """
     if identity.world_size == 1:
         return path
     whole = Path(path)
-    return str(whole.with_name(f"rank{identity.rank}_{whole.name}"))
+    return str(whole.with_name(f"rank{identity.rank if rank is None else rank}_{whole.name}"))
 
 
 class Outputs(Part):
-    """Saves a run to its paths, at the end and, with ``every_s``, about that often before.
+    """Saves a run to its paths, at the end and about every minute before.
 
     Slow saving becomes less frequent, so that it takes at most one percent of the time. A path that
     cannot be written is reported once and not tried again until the end.
@@ -78,7 +86,6 @@ class Outputs(Part):
     def __init__(
         self,
         paths: tuple[Path, ...],
-        every_s: float | None,
         faults: Faults,
         report: Callable[[], Report],
         identity: Identity,
@@ -89,16 +96,10 @@ class Outputs(Part):
         self._report = report
         self._identity = identity
         self._aside = aside
-        self._every = every_s
         self._faults = faults
         self._clock = clock
         self._due = 0.0
         self._failing: set[Path] = set()
-
-    @property
-    def periodic(self) -> bool:
-        """Whether there is anything to save before the end."""
-        return bool(self.paths) and self._every is not None
 
     @property
     def has_output(self) -> bool:
@@ -106,21 +107,20 @@ class Outputs(Part):
 
     def begin(self) -> None:
         """Measure the time to the first save from now."""
-        if self._every is not None:
-            self._due = self._clock() + self._every
+        self._due = self._clock() + SAVE_EVERY_S
 
     def next_step(self, count: int) -> int:
-        return count + 1 if self.periodic else sys.maxsize
+        return count + 1 if self.paths else sys.maxsize
 
     def at_step(self, count: int) -> None:
         """Save if that is due."""
-        if self._every is None or not self.periodic or self._clock() < self._due:
+        if not self.paths or self._clock() < self._due:
             return
         with self._aside():
             began = self._clock()
             self._save([path for path in self.paths if path not in self._failing])
             ended = self._clock()
-            self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
+            self._due = ended + max(SAVE_EVERY_S, (ended - began) / _SAVE_SHARE)
 
     def publish(self, count: int) -> None:
         """Save to every path: a full disk may have room again."""

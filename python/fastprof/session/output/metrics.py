@@ -46,9 +46,8 @@ class Metric:
 class MetricWindow:
     """Accumulates rows of the recorder until they are taken as metrics."""
 
-    def __init__(self, registry: LoaderRegistry, *, batch_wait: bool = True) -> None:
+    def __init__(self, registry: LoaderRegistry) -> None:
         self._registry = registry
-        self._batch_wait = batch_wait
         self._pending: dict[tuple[int, str], list[int]] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self._steps = 0
@@ -82,14 +81,12 @@ class MetricWindow:
                 if (tag, phase) == GLOBAL_WAIT:
                     continue
                 pair = self._pending.pop((tag, phase), None)
-                if phase == "batch_wait" and not self._batch_wait:
-                    continue
                 if pair is not None and pair[0] > 0:
                     key = f"profile/{split}/dl_{name}/time_{phase}_ms"
                     metrics[key] = self._metric(entry, phase, *pair)
         if split == "train":
             pair = self._pending.pop(GLOBAL_WAIT, None)
-            if pair is not None and pair[0] > 0 and self._batch_wait:
+            if pair is not None and pair[0] > 0:
                 metrics[GLOBAL_WAIT_KEY] = _mean(pair[0], pair[1])
         return metrics
 

@@ -52,6 +52,8 @@ _PATIENCE_S = 1.0
 _SLICE_S = 0.05
 #: The end of a run that prints a report waits this long for the last windows of other ranks.
 LAST_S = 5.0
+#: The same where nobody knows with which status the program ends: one that fails ends the others.
+UNKNOWN_END_S = 1.0
 #: In jobs of at most this many ranks, each checks at its end whether it is the last one.
 _FEW = 64
 #: Number of windows read at a time.
@@ -118,6 +120,7 @@ class LiveRanks(Part):
         self._job: JobNow | None = None
         #: Whether rank 0 may wait for the others at the end; None: it does not ask them.
         self._may_wait: Callable[[], bool] | None = None
+        self._last_s = LAST_S
         #: When the end of the run stops waiting for the other ranks, and for the thread.
         self._hears_until = self._ends_at = 0.0
         #: False: another process has this rank.
@@ -155,19 +158,21 @@ class LiveRanks(Part):
             self._running.release()
             raise
 
-    def ask(self, wait: Callable[[], bool]) -> None:
+    def ask(self, wait: Callable[[], bool], at_most_s: float | None = None) -> None:
         """Let rank 0 collect the last windows of the others for :meth:`job` when it ends.
 
         Args:
             wait: whether rank 0 may wait for their last windows; called repeatedly.
+            at_most_s: how long it may wait, in s; None: as long as usual.
         """
         if self._identity.rank == 0:
             self._may_wait = wait
+            self._last_s = LAST_S if at_most_s is None else at_most_s
 
     def end(self, count: int = 0) -> None:
         """End the thread, or leave it alone while it waits for another process."""
         waits = self._may_wait is not None and self._may_wait()
-        self._hears_until = time.monotonic() + (LAST_S if waits else 0.0)
+        self._hears_until = time.monotonic() + (self._last_s if waits else 0.0)
         self._ends_at = self._hears_until + _PATIENCE_S
         self._ending.set()
         if self._started and self._may_wait is not None:
