@@ -85,6 +85,18 @@ def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
     return wrapped
 
 
+def stated_cost(file: str) -> tuple[float | None, float | None, int, int]:
+    """Return what the report of a saved run says of its steps.
+
+    That is the part of their time that fastprof took, at least and at most; the number of steps,
+    and of those that were recorded with functions.
+    """
+    report = fastprof.load(file)
+    cost, steps = report.overhead, report.steps
+    recorded = steps.count - steps.skipped - steps.apart
+    return cost.least_steps_share, cost.steps_share, steps.count, recorded
+
+
 def stats(run: Callable[[], object]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return pstats rows of the second run, corrected and as recorded.
 

@@ -32,6 +32,8 @@ class Options:
 
     quick: bool = False
     rounds: int | None = None
+    #: Programs of a case with many; empty: all.
+    only: tuple[str, ...] = ()
 
     def pick(self, full: int, quick: int) -> int:
         """Return ``quick`` with ``--quick``, else ``full``."""

@@ -1,10 +1,10 @@
 """Compares fastprof with other profilers, interleaved in one run, as ratios.
 
-    python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
+    python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--only NAME] [--json FILE]
 
 Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows,
-unprofiled, gpu, threads, instructions;
-the default is all except ``instructions``, which needs valgrind and takes minutes.
+unprofiled, gpu, threads, budget, instructions;
+the default is all except the last two, which take long (``instructions`` also needs valgrind).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _CASES = {
     "unprofiled": "cases.unprofiled",
     "gpu": "cases.gpu",
     "threads": "cases.threads",
+    "budget": "cases.budget",
     "instructions": "cases.instructions",
 }
-_DEFAULT = [name for name in _CASES if name != "instructions"]
+_DEFAULT = [name for name in _CASES if name not in ("budget", "instructions")]
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -40,6 +41,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write all numbers there")
     parser.add_argument("--quick", action="store_true", help="smaller and less exact")
     parser.add_argument("--rounds", type=int, help="interleaved rounds (default: by case)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME",
+        help="this program of the case 'budget'; can be repeated",
+    )  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -50,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     asked = list(arguments.cases) or ["all"]
     names = _DEFAULT if "all" in asked else list(dict.fromkeys(asked))
-    options = Options(quick=arguments.quick, rounds=arguments.rounds)
+    options = Options(quick=arguments.quick, rounds=arguments.rounds, only=tuple(arguments.only))
     about = machine()
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     results = {}
