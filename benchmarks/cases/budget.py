@@ -100,7 +100,7 @@ def _row(name: str, runs: list[tuple[Process, Process]], file: str) -> tuple[Cel
 
 def _measure(name: str, options: Options, bytecode: str) -> tuple[Cell, ...]:
     _, look, more = PROGRAMS[name]
-    script = [str(_SCRIPT), name, str(look), str(options.pick(more, more // 10))]
+    script = [str(_SCRIPT), name, str(look), str(options.pick(more, more // 5))]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.round_count(5, 1)):

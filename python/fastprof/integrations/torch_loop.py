@@ -81,6 +81,9 @@ class TorchLoop(Part):
 
     # -- called by the run
 
+    def switch_sections(self, on: bool) -> bool:
+        return self._phases is not None and self._phases.switch(on)
+
     def end(self, count: int = 0) -> None:
         """Close the open sections and remove the hooks, at the end of the run."""
         self._import.forget()
@@ -103,7 +106,7 @@ class TorchLoop(Part):
             phases = Phases(
                 self._run, self._steps, torch.is_grad_enabled, has_optimizers, has_compiled
             )
-            rows = ModuleRows(self._patterns, phases.here, compiling_test(torch))
+            rows = ModuleRows(self._patterns, phases.gives_sections, compiling_test(torch))
             loaders = Loaders(self._run, phases, self._fail)
             self._phases = phases
             self._hooks = Hooks(torch, phases, loaders, rows, self._fail)

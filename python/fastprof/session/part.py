@@ -42,6 +42,15 @@ class Part:
     def at_step(self, count: int) -> None:
         """Do the work that is due after ``count`` steps; called more often than asked for."""
 
+    def switch_sections(self, on: bool) -> bool:
+        """Give the next steps their automatic sections, or none; return whether that was done.
+
+        Those are ``forward``, ``backward``, ``optimizer`` and the sections of modules.  Steps,
+        batches, evaluations, checkpoints and the program's sections are recorded as before.
+        Called between steps, in the training thread: by :meth:`at_step`, for example.
+        """
+        return False
+
     def phase_begins(self) -> bool:
         """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
         return False

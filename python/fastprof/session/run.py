@@ -286,6 +286,10 @@ class Run:
         """Time of the run outside of steps so far, in ns."""
         return self._phase.away_ns
 
+    def switch_sections(self, on: bool) -> bool:
+        """Switch automatic sections of the next steps: :meth:`Part.switch_sections`."""
+        return any(part.switch_sections(on) for part in self.parts)
+
     def workers_begin(self, what: str) -> bool:
         """Leave a step because a loader starts or ends its workers; return whether it did.
 

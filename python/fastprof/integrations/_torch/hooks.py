@@ -112,6 +112,7 @@ class Hooks(Guarded):
             raise RuntimeError("this torch keeps the hooks of modules in an unknown place")
         self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
         self._undo += [self._disarm, self._take_after]
+        self._phases.on_watching = self._watching
         self._entered, self._left = Hook(self._module_entered), ResultHook(self._module_left)
         self._replace("forward", module.Module, "compile", None, self._was_compiled)
         if hasattr(self._torch, "compile"):
@@ -125,11 +126,17 @@ class Hooks(Guarded):
 
     def _arm(self) -> None:
         # Use the same key each time: torch.compile guards on it.
-        if self._before_key >= 0 and self._phases.on:
+        if self._before_key >= 0 and self._phases.on and self._phases.watching:
             self._before[self._before_key] = self._before_hook
 
     def _disarm(self) -> None:
         self._before.pop(self._before_key, None)
+
+    def _watching(self) -> None:
+        if not self._phases.watching:
+            self._disarm()
+        elif self._phases.idle:
+            self._arm()
 
     def _module_begins(self, module: Any) -> None:
         before = module._forward_pre_hooks
@@ -248,7 +255,10 @@ class Hooks(Guarded):
         autograd = self._torch.autograd
         names = [name for name in ("_engine_run_backward",) if name in vars(autograd)]
         for name in names or ["backward", "grad"]:
-            self._replace("backward", autograd, name, self._backward_begins, self._backward_ends)
+            self._replace(
+                "backward", autograd, name, self._backward_begins, self._backward_ends,
+                self._phases.is_plain_backward,
+            )  # fmt: skip
 
     def _backward_begins(self, args: Any, kwargs: Any) -> None:
         # Calls of modules in backward (checkpointing) are part of it.
@@ -290,6 +300,9 @@ class Hooks(Guarded):
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if self._compiling():
+            return None
+        if len(args) == 1 and not kwargs and self._phases.is_plain_optimizer(optimizer):
+            self._inner_steps = 0
             return None
         own = self._own
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
@@ -355,8 +368,11 @@ class Hooks(Guarded):
         # Called for each inner module, so it must be fast.
         @functools.wraps(original)
         def train(module: Any, mode: bool = True) -> Any:
-            if mode and phases.evaluating:
-                part("evaluation", phases.model_trains, module)
+            if mode:
+                if phases.evaluating:
+                    part("evaluation", phases.model_trains, module)
+            elif not phases.watching:
+                part("evaluation", phases.mode_changes)
             return original(module, mode)
 
         self._put(module, "train", train)

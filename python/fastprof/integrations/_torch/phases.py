@@ -89,6 +89,13 @@ class Phases:
         self.on_evaluation: Callable[[], None] = _nothing
         #: False: no section is opened or closed.
         self.on = True
+        #: False: steps have no ``forward``, ``backward`` and ``optimizer``, see :meth:`switch`.
+        self.sections = True
+        #: Whether calls of modules are reported, and what to call when that changes.
+        self.watching = True
+        self.on_watching: Callable[[], None] = _nothing
+        # The mode of a module has changed in this step.
+        self._has_new_mode = False
         #: A batch is being fetched: other events meanwhile are part of the fetch.
         self.fetching = False
         self.evaluating = False
@@ -146,6 +153,10 @@ class Phases:
         """Return whether this is the training thread, and the hooks are in charge of it."""
         return self.on and not claims and get_ident() == self._thread
 
+    def gives_sections(self) -> bool:
+        """Return whether modules get their sections now, in this thread."""
+        return self.sections and self.here()
+
     def _moves_here(self, *, steps: bool = False) -> bool:
         """Watch this thread from now on if it is the first one that trains; return whether it is.
 
@@ -194,11 +205,67 @@ class Phases:
         """Whether neither a module, backward, an optimizer nor a fetch is running."""
         return not (self.in_call or self._backwards or self._optimizers or self.fetching)
 
+    # -- steps without sections
+
+    def switch(self, on: bool) -> bool:
+        """Give the next steps their sections, or none; return whether that was done.
+
+        See :meth:`fastprof.session.part.Part.switch_sections`.  Without sections, calls of
+        modules are reported only where they may end an evaluation or the time outside of the
+        loop.  They also end steps where no optimizer of torch has stepped: there, and where a
+        trainer's integration is in charge, the sections stay.
+        """
+        if not self.here() or not (on or self._optimized):
+            return False
+        if on != self.sections:
+            FORWARD.leave_now()
+            self.in_call = False
+            self._returned = 0
+            self.sections = on
+            self._watch()
+        return True
+
+    def _watch(self) -> None:
+        """Let calls of modules be reported if they are needed."""
+        needed = self.sections or self.evaluating or self._outside or self._has_new_mode
+        if needed != self.watching:
+            self.watching = needed
+            self.on_watching()
+
+    def _is_plain(self) -> bool:
+        """Return whether this is an ordinary step without sections, in the training thread."""
+        return not (self.sections or self.watching or self.unsure or self._in_setup) and self.here()
+
+    def mode_changes(self) -> None:
+        """Handle a change to evaluation mode: the next call of a module may evaluate it."""
+        if not self.watching and self.here():
+            self._has_new_mode = True
+            self._watch()
+
+    def is_plain_backward(self, _: object) -> bool:
+        """Note a call of backward in a step without sections; False: it must be handled."""
+        if self.sections or not self._is_plain():
+            return False
+        self._leaders.backward = True
+        self._was_outside = False
+        if not self._in_closure:
+            self._optimizers.clear()
+        if self._trained_since is not None:
+            self._trained_since += 1
+        return True
+
+    def is_plain_optimizer(self, who: object) -> bool:
+        """Note a step of ``who`` in a step without sections; False: it must be handled."""
+        if self.sections or self._optimizers or not self._is_plain():
+            return False
+        self._optimizers.append(id(who))
+        return True
+
     # -- forward
 
     def module_begins(self, module: Any) -> bool:
         """Handle the call of a module; return whether :meth:`module_ends` must be called."""
-        if self.in_call or self._backwards or self.fetching:
+        if self.in_call or self._backwards or self.fetching or not self.watching:
             return False
         # As here() tests; hundreds of modules may be called in a step.
         if not self.on or claims or get_ident() != self._thread:
@@ -225,7 +292,7 @@ class Phases:
                     models.called(module)
         else:
             self._runs_without_gradients(module)
-        fresh = not FORWARD.resume() and FORWARD.enter_phase()
+        fresh = self.sections and not FORWARD.resume() and FORWARD.enter_phase()
         if fresh:
             FORWARD.leave_later()
         self.in_call = True
@@ -291,7 +358,7 @@ class Phases:
         if self.evaluating and self._optimized and self.models.is_trained_one_evaluated():
             # Of an attack or an explanation; a step of an optimizer would show that it trains.
             self._eval_graded = True
-            self._backward_opened = BACKWARD.enter_phase()
+            self._backward_opened = self.sections and BACKWARD.enter_phase()
             return
         if self._next_is_backward.get(self._returned) != 1:
             self._came_next(backward=True)
@@ -318,10 +385,10 @@ class Phases:
             self._seen_backwards += 1
             if self._seen_backwards == _FIRST_BACKWARDS and self.models.knows_optimizers:
                 self._look_for_untrained()
-        else:
+        elif self.sections:
             # In the section, they would be functions of the program.
             self._backward_at = clock(), time.thread_time_ns()
-        self._backward_opened = BACKWARD.enter_phase()
+        self._backward_opened = self.sections and BACKWARD.enter_phase()
 
     def _settle_training(self) -> None:
         if self.unsure:
@@ -437,9 +504,8 @@ class Phases:
                     self.run.facts["steps_ended_by"] = "optimizers"
                 self._step()
 
-    @staticmethod
-    def _open_optimizer() -> None:
-        if OPTIMIZER.enter_phase():
+    def _open_optimizer(self) -> None:
+        if self.sections and OPTIMIZER.enter_phase():
             # A step that raises ends when another phase begins.
             OPTIMIZER.leave_later()
 
@@ -451,6 +517,9 @@ class Phases:
             finally:  # an exception from outside may come after the step has ended
                 self._steps_seen = self.run.steps
             self.own_time.steps += 1
+        if self._has_new_mode:
+            self._has_new_mode = False
+            self._watch()
         if self._partial and self.run.steps:
             self._partial = False
             self._enter_steps()
@@ -553,6 +622,7 @@ class Phases:
                 self._enter_outside()
             self.run.validation.begins()
             self._eval_opened = EVAL.enter_phase()
+            self._watch()
 
     def end_evaluation(self) -> None:
         if self.evaluating:
@@ -567,6 +637,7 @@ class Phases:
         if self._eval_opened:
             self._eval_opened = False
             EVAL.__exit__(None, None, None)
+        self._watch()
 
     # -- phases of the run
 
@@ -582,10 +653,12 @@ class Phases:
 
     def _enter_outside(self) -> None:
         self._outside = True
+        self._watch()
         self.run.enter_phase("outside")
 
     def _leave_outside(self) -> None:
         self._outside = False
+        self._watch()
         self.run.leave_phase("outside")
 
     def _interrupt_outside(self) -> None:

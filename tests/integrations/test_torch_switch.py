@@ -1,0 +1,312 @@
+"""Steps without automatic sections: everything else is recorded as with them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fastprof.integrations import torch_loop  # noqa: E402
+from fastprof.integrations._torch import owner as torch_owner  # noqa: E402
+from fastprof.session.part import Part  # noqa: E402
+from fastprof.session.profiler import run_of  # noqa: E402
+from torch_programs import Items, loader  # noqa: E402
+
+SWITCHED = ("forward", "backward", "optimizer")
+
+
+class Switches(Part):
+    """Asks for sections in the steps that ``wanted`` names."""
+
+    def __init__(self, run: Any, wanted: Any) -> None:
+        self.run, self.wanted = run, wanted
+        self.done: list[bool] = []
+        #: Number of hooks on modules after each switch.
+        self.hooks: list[int] = []
+
+    def next_step(self, count: int) -> int:
+        return count + 1
+
+    def at_step(self, count: int) -> None:
+        self.done.append(self.run.switch_sections(self.wanted(count)))
+        modules = sys.modules["torch.nn.modules.module"]
+        self.hooks.append(len(modules._global_forward_pre_hooks))
+
+
+def network() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.Linear(4, 1))
+
+
+def made() -> tuple[Any, Any]:
+    model = network()
+    return model, torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def data(items: int = 12) -> Any:
+    return loader(Items(None, items))
+
+
+def train(model: Any, optimizer: Any, batches: Any) -> None:
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def epochs(tmp_path: Path) -> None:
+    model, optimizer = made()
+    held_out = data(4)
+    for _ in range(3):
+        model.train()
+        train(model, optimizer, data())
+        model.eval()
+        with torch.no_grad():
+            for batch in held_out:
+                model(batch)
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+
+
+def mode_after_the_fetch(tmp_path: Path) -> None:
+    model, optimizer = made()
+    for _ in range(3):
+        train(model, optimizer, data())
+        for batch in data(4):
+            model.train(False)
+            with torch.no_grad():
+                model(batch)
+            model.train()
+
+
+def no_loader(tmp_path: Path) -> None:
+    model, optimizer = made()
+    batches = [torch.ones(2, 4)] * 9
+    for _ in range(3):
+        train(model, optimizer, batches)
+        model.train(False)
+        with torch.no_grad():
+            for batch in batches:
+                model(batch)
+        for module in model.modules():
+            module.training = True  # and nobody calls train()
+
+
+def evaluation_in_the_loop(tmp_path: Path) -> None:
+    model, optimizer = made()
+    for i, batch in enumerate(islice(data(60), 30)):
+        if i % 4 == 3:
+            model.eval()
+            with torch.no_grad():
+                for other in data(4):
+                    model(other)
+            model.train()
+        train(model, optimizer, [batch])
+
+
+def two_optimizers(tmp_path: Path) -> None:
+    (painter, first), (judge, second) = made(), made()
+    for batch in data(24):
+        (judge(batch).sum() + painter(batch).sum()).backward()
+        second.step()
+        judge(batch * painter(batch)).sum().backward()
+        first.step()
+
+
+def closures(tmp_path: Path) -> None:
+    model, optimizer = made()
+    for batch in data(24):
+
+        def closure(batch: Any = batch) -> Any:
+            optimizer.zero_grad()
+            loss = model(batch).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+def accumulation(tmp_path: Path) -> None:
+    model, optimizer = made()
+    for i, batch in enumerate(data(24)):
+        model(batch).sum().backward()
+        if i % 3 == 2:
+            optimizer.step()
+
+
+def read_ahead(tmp_path: Path) -> None:
+    model, optimizer = made()
+    for _ in range(3):
+        batches = iter(data())
+        following = next(batches)
+        while following is not None:
+            batch, following = following, next(batches, None)
+            train(model, optimizer, [batch])
+
+
+def step_of_the_base(tmp_path: Path) -> None:
+    class Scaled(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    model = network()
+    train(model, Scaled(model.parameters(), lr=1e-3), data(24))
+
+
+def a_step_that_raises(tmp_path: Path) -> None:
+    class Raises(torch.optim.SGD):
+        count = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.count += 1
+            if self.count % 4 == 3:
+                raise ValueError(self.count)
+            return super().step(closure)
+
+    model = network()
+    optimizer = Raises(model.parameters(), lr=1e-3)
+    for batch in data(24):
+        try:
+            train(model, optimizer, [batch])
+        except ValueError:
+            continue
+
+
+def without_optimizer(tmp_path: Path) -> None:
+    model = network()
+    parameters = list(model.parameters())
+    for batch in data(24):
+        model(batch).sum().backward()
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= 1e-3 * parameter.grad
+
+
+def inference(tmp_path: Path) -> None:
+    model = network().eval()
+    with torch.no_grad():
+        for batch in data(24):
+            model(batch)
+
+
+#: Programs whose steps end without an optimizer of torch.
+HAND_MADE = (without_optimizer, inference)
+
+PROGRAMS = [
+    epochs, mode_after_the_fetch, no_loader, evaluation_in_the_loop, two_optimizers, closures,
+    accumulation, read_ahead, step_of_the_base, a_step_that_raises, *HAND_MADE,
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_optimizers_of_other_tests(request, monkeypatch):
+    if (
+        getattr(request.node, "callspec", None)
+        and request.node.callspec.params.get("program") in HAND_MADE
+    ):
+        monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
+
+
+def recorded(program: Any, wanted: Any, tmp_path: Path) -> tuple[Any, Switches, dict[str, Any]]:
+    """Return the run's report, its switch, and all that must not depend on it."""
+    torch.manual_seed(0)
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0) as loop:
+        run = run_of(loop.profiler)
+        switches = Switches(run, wanted)
+        run.parts.append(switches)
+        program(tmp_path)
+    snapshot = loop.profiler.snapshot()
+    assert snapshot.counters == {}
+    sections: Counter[tuple[str, int]] = Counter()
+    for row in snapshot.sections:
+        name = snapshot.keys[row.key].name
+        if name not in SWITCHED:
+            sections[name, row.phase] += row.count
+    same = {
+        "steps": snapshot.steps.count,
+        "loaders": {(row.name, row.split): row.batches for row in snapshot.loaders},
+        "sections": sections,
+        "ended by": snapshot.meta.get("steps_ended_by"),
+    }
+    return loop.report(), switches, same
+
+
+@pytest.mark.parametrize(
+    "wanted", [lambda count: False, lambda count: count % 2 == 0, lambda count: count % 5 == 0]
+)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_no_automatic_section_does_not_depend_on_the_switch(
+    program, wanted, tmp_path
+) -> None:
+    _, _, expected = recorded(program, lambda count: True, tmp_path)
+    _, switches, found = recorded(program, wanted, tmp_path)
+    assert found == expected
+    assert found["steps"] >= 4
+    assert len(switches.done) == found["steps"]
+
+
+def test_steps_have_sections_only_where_they_are_wanted(tmp_path) -> None:
+    report, switches, _ = recorded(two_optimizers, lambda count: count in (0, 5, 6), tmp_path)
+    steps = report.in_phase("all").steps
+    rows = {row.name: row for row in steps.rows}
+    # The first step, and those that begin when 5 and 6 have ended.
+    assert {name: report.in_phase("all").section(name).count for name in SWITCHED} == {
+        "forward": 6, "backward": 6, "optimizer": 6,
+    }  # fmt: skip
+    assert rows["data"].steps == steps.count == 12
+    assert all(switches.done)
+    # Calls of modules are not seen in between.
+    assert [hooks > 0 for hooks in switches.hooks] == [n in (5, 6) for n in range(1, 13)]
+
+
+def test_rows_of_modules_are_switched_too(tmp_path) -> None:
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0, modules="0") as loop:
+        run = run_of(loop.profiler)
+        run.parts.append(Switches(run, lambda count: count >= 4))
+        model, optimizer = made()
+        train(model, optimizer, data(16))
+    assert loop.report().in_phase("all").section("0").count == 1 + 4
+    assert loop.profiler.snapshot().counters == {}
+
+
+@pytest.mark.parametrize("program", HAND_MADE)
+def test_sections_stay_where_calls_of_modules_end_the_steps(program, tmp_path) -> None:
+    report, switches, found = recorded(program, lambda count: False, tmp_path)
+    assert not any(switches.done)
+    forward = report.in_phase("all").section("forward").count
+    assert forward == 12
+    assert found["steps"] >= 11
+
+
+def test_a_trainers_integration_keeps_its_sections(tmp_path) -> None:
+    with torch_loop.attach(functions=False, gpu=False) as loop:
+        model, optimizer = made()
+        train(model, optimizer, data())
+        torch_owner.claim(loop)
+        try:
+            assert not run_of(loop.profiler).switch_sections(False)
+        finally:
+            torch_owner.release(loop)
+        assert run_of(loop.profiler).switch_sections(False)
+        assert run_of(loop.profiler).switch_sections(True)
+
+
+def test_a_compiled_model_has_its_sections_only_where_they_are_wanted(tmp_path) -> None:
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0) as loop:
+        run = run_of(loop.profiler)
+        run.parts.append(Switches(run, lambda count: count >= 4))
+        model, optimizer = made()
+        train(torch.compile(model, backend="eager"), optimizer, data(16))
+    report = loop.report().in_phase("all")
+    assert report.section("forward").count == report.section("optimizer").count == 1 + 4
+    assert report.steps.count == 8
+
+
+def test_without_a_run_of_torch_nothing_is_switched() -> None:
+    with fastprof.Profiler(functions=False, gpu=False) as profiler:
+        assert not run_of(profiler).switch_sections(False)
