@@ -56,9 +56,9 @@ def runs(draw: st.DrawFn) -> Snapshot:
     for name, ms in phases.items():
         keys = draw(st.lists(st.sampled_from(SOUGHT), max_size=3))
         inside[name] = [calls(key, ms / (len(keys) + 1), draw(st.integers(1, 200))) for key in keys]
-    # Work before the loop, as long as forty steps.
+    # Work before the loop, together as long as sixty steps at most.
     inside[""] = [
-        calls(key, draw(st.floats(0, 120)), draw(st.integers(1, 200)))
+        calls(key, draw(st.floats(0, 6000 / 43 / 4)), draw(st.integers(1, 200)))
         for key in draw(st.lists(st.sampled_from(SOUGHT), max_size=4))
     ]
     cuts = sorted(draw(st.lists(st.floats(0, 1), min_size=len(KINDS), max_size=len(KINDS))))
@@ -74,6 +74,8 @@ def runs(draw: st.DrawFn) -> Snapshot:
         meta={"cpus": draw(st.integers(1, 8)),
               "process_cpu_ns": draw(st.integers(0, 10**11))},
     )  # fmt: skip
+    # Functions of a run are no longer than the run.
+    assert all(ns >= 0 for thread in made.threads for ns in thread.nodes.self_ns)
     whole_ns = made.steps.sum_ns
     edges = [0, *(round(cut * whole_ns) for cut in cuts)]
     split = [(kind, b - a) for kind, a, b in zip(KINDS, edges, edges[1:], strict=False)]

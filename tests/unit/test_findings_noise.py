@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -302,6 +303,47 @@ def test_loading_without_its_waits_says_so() -> None:
         series = replace(steps.series, cpu_wait_ns=(round(waited * MS),) * STEPS)
         report = build_report(replace(made, steps=replace(steps, split=split, series=series)))
         assert label in " ".join(report.to_text().split())
+
+
+@pytest.mark.parametrize(
+    ("others", "cpus", "why"),
+    [(1.0, 8, ""), (1.8, 2, "other programs have the CPUs"), (6.9, 8, "have the CPUs"),
+     (None, 8, "have the CPUs")],
+)  # fmt: skip
+def test_a_worker_is_promised_on_a_busy_machine_if_it_has_a_cpu(
+    others: float | None, cpus: int, why: str
+) -> None:
+    made = without_a_cpu(30, used=0.7, cpus=cpus, loaders=(loader(40),),
+                         phases={"data": 40, "forward": 20, "backward": 30})  # fmt: skip
+    if others is not None:
+        meta = {**made.meta, "others_cpu_ns": round(others * made.duration_ns)}
+        made = replace(made, meta=meta)
+    rule = found(made)["data-loading"]
+    said = " ".join(rule.evidence)
+    assert why in said
+    assert (rule.saving_share is None) == bool(why)
+    if rule.saving_share is not None:
+        interval = re.search(r"Workers save ([\d.]+) to ([\d.]+) % of a step without its", said)
+        assert interval is not None
+        low, high = map(float, interval.groups())
+        assert low < 100 * rule.saving_share < high < 42
+        assert "DataLoader(num_workers=1" in rule.fix[0]
+
+
+def test_a_promise_is_of_a_step_without_waits_wherever_they_are() -> None:
+    """Replay.sample of dqn_replay.py: 22.6 % promised, 51 % saved; forward had the waits."""
+    phases = {"forward": 70, "backward": 10, "logging": 20}
+    made = without_a_cpu(60, used=0.5, cpus=2, phases=phases)
+    nodes, keys = made.threads[0].nodes, made.keys
+    forward = next(i for i, key in enumerate(nodes.key) if keys[key].name == "forward")
+    places = (SplitPlace("cpu_wait", 0, forward, 60 * MS * STEPS),)
+    report = build_report(replace(made, steps=replace(made.steps, split_places=places)))
+    rule = found(report)["logging-share"]
+    assert rule.title == "Logging takes 20.0 % of the step (50.0 % without waits for a CPU)"
+    assert rule.saving_share == pytest.approx(0.5)
+    said = "Savings are of a step without waits for a CPU, other shares as measured."
+    assert said in " ".join(report.to_text().split())
+    assert said not in build_report(run(**LARGE["logging-share"])).to_text()
 
 
 def test_without_the_figure_the_rule_abstains() -> None:

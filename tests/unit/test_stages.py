@@ -13,7 +13,7 @@ from fastprof.session.stages import Stages
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 from fastprof.snapshot.stages import Stage
-from unit.findings_runs import found, run
+from unit.findings_runs import found, gpu_layer, run
 
 
 class Recorder:
@@ -141,3 +141,20 @@ def test_f46_more_stages_or_sections_than_a_run_has_are_refused(stages: int) -> 
     made = Snapshot({}, 1, stages=(Stage(0, 1, "", "", 1, 1, 1, 1, sections),) * stages)
     with pytest.raises(SnapshotError, match="at most"):
         Snapshot.from_dict(made.to_dict())
+
+
+def test_steps_vary_within_the_longest_stage() -> None:
+    """A run of steps of 10 ms and then of 100 ms varies by its stages, not by its steps."""
+    for second, varies in (([100.0] * 20, False), ([60.0, 140.0] * 10, True)):
+        lengths = [10.0] * 20 + second
+        made = run({"forward": 20}, step_ms=55, durations=lengths, layer=gpu_layer(0.9, step_ms=55))
+        known = (stage(0, "loader0", 2, 1), stage(20, "loader1", 100, 40))
+        staged = replace(made, stages=known)
+        assert "step-time-variation" in found(made)
+        rule = found(staged).get("step-time-variation")
+        assert (rule is not None) == varies
+        if rule is not None:
+            assert rule.title == "Step times vary by 40.0 % within stage 2"
+            assert "Of 20 steps of stage 2 p50 is 100 ms" in " ".join(rule.evidence)
+            # 40 ms of the second half's steps.
+            assert rule.saving_ms == pytest.approx(20.0)

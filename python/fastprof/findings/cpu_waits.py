@@ -1,9 +1,10 @@
 """Times as they would be without the training thread's wait for a CPU.
 
 Linux counts how long a thread is ready to run and has no CPU.  fastprof reads that count where
-top-level sections begin and end, so each section's wait is known.  Within one, and in the time in
-no section, a wait hits whatever runs, or ends a wait for a file or thread: each part gets it in
-proportion to its time, and chance decides how many of the waits really hit it.
+top-level sections begin and end, so each section's wait is known.  A step after one without waits
+is not read: if several steps have none, they show how long sections take.  Within a section, and in
+the time in no section, a wait hits whatever runs, or ends a wait for a file or thread: each part
+gets it in proportion to its time, and chance decides how many of the waits really hit it.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,13 @@ _WIDTH = 1.64
 _EQUAL = 0.8
 #: Without a count of waits, each counts as this long: two time slices of another program.
 _WAIT_MS = 8.0
+#: Steps without a wait show how long a section takes if there are this many of them; a step with
+#: less waiting counts as one.
+_QUIET_STEPS, _QUIET = 10, 0.02
+#: ... and if they are as long as all steps without their waits, which use cold caches.
+_AS_LONG = (0.6, 1.3)
+#: ... and if no section runs in fewer of them than in others.
+_AS_OFTEN = 0.8
 #: At least this part of computing time is no wait: the figures come from different clocks.
 _LEAST = 0.01
 
@@ -142,13 +150,15 @@ def cpu_waits(
     """
     span_ms = sum(rows.values())
     whole = min(span_ms, wait_ms)
-    # A step after a quiet one has no reading in it.
     scale = whole / placed if (placed := sum(waits.values())) > 0 else 0.0
+    running = _running(series, span_ms - whole)
     sections = {
-        name: Pool(ms, min(ms, scale * waits.get(name, 0.0)))
+        name: Pool(ms, ms * (1.0 - running[name]) if name in running else (
+            min(ms, scale * waits.get(name, 0.0))
+        ))
         for name, ms in rows.items()
         if placed > 0 and not name.startswith("(")
-    }
+    }  # fmt: skip
     rest_ms = span_ms - sum(ms for name, ms in rows.items() if name in sections)
     rest_wait = max(0.0, whole - sum(pool.wait_ms for pool in sections.values()))
     switches = series.switches
@@ -157,3 +167,29 @@ def cpu_waits(
         span_ms, whole, count or whole * steps / _WAIT_MS, sections,
         Pool(max(rest_ms, rest_wait), rest_wait),
     )  # fmt: skip
+
+
+def _running(series: StepSeriesView, running_ms: float) -> Mapping[str, float]:
+    """Return the part of each section's time in which the thread runs, from steps without a wait.
+
+    Empty if there are too few, or if they are not like the other steps.
+
+    Args:
+        series: single steps.
+        running_ms: the length of a step without its wait.
+    """
+    steps = zip(series.wall_ms, series.cpu_wait_ms, strict=False)
+    quiet = series.only([i for i, (ms, wait) in enumerate(steps) if wait <= _QUIET * ms])
+    few, most = (part * running_ms * len(quiet) for part in _AS_LONG)
+    if len(quiet) < _QUIET_STEPS or not few <= sum(quiet.wall_ms) <= most:
+        return {}
+    scale = running_ms / sum(quiet.wall_ms) * len(series)
+    found: dict[str, float] = {}
+    for name, column in series.names.items():
+        calm = quiet.names[name]
+        if sum(ms > 0 for ms in calm) * len(column) < _AS_OFTEN * len(calm) * sum(
+            ms > 0 for ms in column
+        ):
+            return {}
+        found[name] = min(1.0, scale * sum(calm) / sum(column)) if sum(column) > 0 else 1.0
+    return found

@@ -90,7 +90,8 @@ _WAITS_KNOWN = frozenset({
 #: A larger batch also changes the results of the training.
 _CHANGES = frozenset({"small-batch"})
 
-#: If waits for a CPU leave a smaller part of a share, the title says so: the rest is promised.
+#: If waits for a CPU leave a smaller part of a share, or other parts of the step have more of them,
+#: the title says so: the promise is of the step without them.
 _MOSTLY = 0.75
 
 #: A smaller part of the span is no promise.
@@ -151,6 +152,7 @@ def _examine(report: Report) -> Examination:
         explained=tuple(explained),
         checked=tuple(checked),
         uncertain=tuple(uncertain),
+        without_waits=any(_judged_without(facts, r, d) and d.promises for r, d in fired),
     )
 
 
@@ -167,11 +169,9 @@ def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
     Raises:
         Uncertain: chance decides whether it is.
     """
+    if not _judged_without(facts, rule, draft) or draft.ms is None or draft.grade is None:
+        return draft
     waits = facts.cpu_waits
-    if not waits.matter or facts.timeline is not None or rule.id in _WAITS_KNOWN:
-        return draft
-    if draft.ms is None or draft.grade is None or draft.beside:
-        return draft
     seen = draft.ms if draft.seen is None else draft.seen
     share = waits.without(seen, draft.scaled_places(seen / draft.ms).places, draft.sections)
     part = share.middle / facts.share(seen)
@@ -180,9 +180,8 @@ def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
         return None
     if draft.grade(share.low / facts.share(seen) * draft.ms / NEAR) is None:
         raise Uncertain(waits_text(facts, share))
-    part = min(1.0, part)  # no fix saves more than the time itself
     title = draft.title
-    if part < _MOSTLY:
+    if not _MOSTLY <= part <= 1.0 / _MOSTLY:
         title += f" ({percent(share.middle)} without waits for a CPU)"
     return replace(
         draft.scaled(part),
@@ -191,6 +190,13 @@ def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
         severity=_milder(severity, draft.severity),
         evidence=(*draft.evidence, waits_text(facts, share)),
     )
+
+
+def _judged_without(facts: Facts, rule: Rule, draft: Draft) -> bool:
+    """Return whether a draft is judged without the wait for a CPU."""
+    if not facts.cpu_waits.matter or facts.timeline is not None or rule.id in _WAITS_KNOWN:
+        return False
+    return draft.ms is not None and draft.grade is not None and not draft.beside
 
 
 def _milder(severity: str, of_rule: str) -> str:

@@ -123,8 +123,9 @@ GROUPS: Mapping[str, Match] = {
         ),
     ),
     "tensor-calls": _c(r"(?:of 'torch\._C\.TensorBase|method torch\.)"),
-    # Not Tensor.__iter__: a loop over the rows of a matrix reads no value.
+    # Not "elements": a loop over the rows of a matrix reads no value.
     "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
+    "elements": _python(r"torch/_tensor\.py$", r"(?:Tensor\.)?__iter__"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
     "cells": _python(r"torch/nn/modules/rnn\.py$", r"(?:GRU|LSTM|RNN)Cell\.forward"),

@@ -43,6 +43,7 @@ from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps
 from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
+from fastprof.report.steps import StepSeriesView
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, ThreadTree
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
@@ -608,14 +609,23 @@ class Facts:
         used = max(average, (ns - (duration - trains)) / trains)
         return used if self.cpus is None else max(average, min(used, self.cpus))
 
+    @property
+    def others_are_known(self) -> bool:
+        """Whether the CPU use of other programs was recorded.
+
+        Beside other ranks it is not known: most of it is theirs, and they have their part.
+        """
+        told = isinstance(self.report.meta.get("others_cpu_ns"), int)
+        return told and self.own_cpus is not None and self.ranks_on_cpus == 1
+
     @Lazy
     def others_cpus(self) -> float:
         """CPUs of :attr:`own_cpus` in use by other programs; 0 if unknown."""
         ns, duration = self.report.meta.get("others_cpu_ns"), self.report.snapshot.duration_ns
-        if not isinstance(ns, int) or duration <= 0 or self.own_cpus is None:
+        if not self.others_are_known or not isinstance(ns, int) or self.own_cpus is None:
             return 0.0
-        if self.ranks_on_cpus > 1:
-            return 0.0  # most of it is the other ranks, which have their part
+        if duration <= 0:
+            return 0.0
         allowed = self.report.meta.get("cpus")
         # Within a container's limit, they first have the CPUs that it leaves to them anyway.
         left = allowed - self.own_cpus if isinstance(allowed, (int, float)) else 0.0
@@ -705,11 +715,23 @@ class Facts:
         rows = {row.name: row.mean_ms for row in self.report.steps.rows}
         waits = self.split_by_section("cpu_wait")
         wait_ms = self.split.get("cpu_wait", 0.0)
-        return cpu_waits(rows, wait_ms, waits, self.report.steps.series, self.steps)
+        return cpu_waits(rows, wait_ms, waits, self.own_series, self.steps)
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
         return split_by_section(self.report.snapshot, kind)
+
+    @Lazy
+    def own_series(self) -> StepSeriesView:
+        """The single steps, without those that torch.profiler slowed down."""
+        operators, series = self.report.operators, self.report.steps.series
+        windows = operators.windows if operators is not None else ()
+        kept = [
+            row
+            for row, number in enumerate(series.numbers)
+            if not any(low <= number <= high for low, high in windows)
+        ]
+        return series.only(kept)
 
     @Lazy
     def worst_ms(self) -> float:

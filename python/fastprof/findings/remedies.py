@@ -49,27 +49,34 @@ class Loading:
     """How the training loop gets its batches.
 
     ``needed`` workers would keep up with it, ``advised`` is the largest number of them that has
-    CPUs (None: no more than today), ``have`` is today's number.  ``step_ms`` is the rest of the
-    span.
+    CPUs (None: no more than today), ``have`` is today's number.  Loading takes ``load_ms`` of a
+    span, the rest of it ``step_ms``.
     """
 
     have: int
     needed: int
     advised: int | None
+    load_ms: float
     step_ms: float
     has_loader: bool
 
+    @property
+    def span_ms(self) -> float:
+        """The length of a span."""
+        return self.load_ms + self.step_ms
 
-def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
+
+def loading(facts: Facts, ms: float, *, waits: bool, span_ms: float | None = None) -> Loading:
     """Return the run's figures of its loading, which takes ``ms`` per span.
 
     Args:
         ms: the training thread's time in loading.
         waits: loading waits rather than computes, and needs no CPU.
+        span_ms: the length of a span, if it is not that of the recorded one.
     """
     rows = [row for row in train_loaders(facts) if row.workers]
     have = max((row.workers.workers for row in rows if row.workers), default=0)
-    step_ms = max(facts.span_ms - ms, 0.0)
+    step_ms = max((facts.span_ms if span_ms is None else span_ms) - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
     loads, rest = _without_fastprof(facts, step_ms)  # like `needed`
     needed = max(told, default=0) or (
@@ -81,7 +88,7 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     if not facts.steps:  # the rest of the run is not the loop
         needed, advised = 0, 0
     has_loader = _has_loader(facts)
-    return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
+    return Loading(have, needed, advised if advised > have else None, ms, step_ms, has_loader)
 
 
 def _without_fastprof(facts: Facts, step_ms: float) -> tuple[float, float]:
@@ -108,7 +115,7 @@ def _most_workers(facts: Facts, have: int, *, waits: bool) -> int | None:
     own = facts.own_cpus
     if own is None:
         return None
-    if facts.cpu_waits.matter and (have or not waits):
+    if facts.cpu_waits.matter and (have or not waits) and not facts.others_are_known:
         return have  # the training thread itself waits for a CPU
     # Loading that waits needs none.
     most = most_workers(own if waits else _whole_cpus(own - facts.others_cpus), waits=waits)
@@ -138,13 +145,13 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         saved = ms - left
     else:
         loads, rest = _without_fastprof(facts, found.step_ms)
-        load_ms, step_ms = (facts.span_ms - found.step_ms) * loads, found.step_ms * rest
+        load_ms, step_ms = found.load_ms * loads, found.step_ms * rest
         saved = load_ms + step_ms - _step_beside(facts, found, load_ms, step_ms, waits=waits)
         ms *= loads
     if not waits and facts.own_cpus and facts.cpus_used is not None:
         # Work that moves to another process still needs a CPU.
         used = facts.cpus_used + facts.others_cpus
-        saved = min(saved, facts.span_ms * (1 - min(1.0, used / facts.own_cpus)))
+        saved = min(saved, found.span_ms * (1 - min(1.0, used / facts.own_cpus)))
     return max(0.0, min(ms, saved))
 
 
@@ -174,7 +181,7 @@ def _training_cpus(facts: Facts, found: Loading) -> float:
     """Return the CPUs that a step uses, without one for its loading; 1 if unknown."""
     if facts.own_cpus is None or facts.cpus_used is None or not found.step_ms:
         return 1.0
-    used = facts.cpus_used * facts.span_ms - (facts.span_ms - found.step_ms)
+    used = facts.cpus_used * found.span_ms - found.load_ms
     return min(facts.own_cpus, max(1.0, used / found.step_ms))
 
 

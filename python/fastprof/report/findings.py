@@ -104,7 +104,7 @@ class Examination:
     ``note``.  ``abstained`` are rules that lacked a signal, with the missing signal; ``explained``
     are rules whose time belongs to other rules, with the ids of these.  ``checked`` are all rules
     that reached a result.  ``uncertain`` are rules of ``abstained`` that saw something, which may
-    be the wait for a CPU.
+    be the wait for a CPU.  ``without_waits``: a saving is of a step without its wait for a CPU.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -113,3 +113,4 @@ class Examination:
     explained: tuple[tuple[str, tuple[str, ...]], ...] = ()
     checked: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
+    without_waits: bool = False

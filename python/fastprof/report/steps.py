@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TypeVar
 
 from fastprof.names import file_name
 from fastprof.report.origin import is_own, is_users
@@ -22,6 +23,8 @@ _NOTABLE = 0.01
 
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
 IN_BACKWARD = "backward (at least)"
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,20 @@ class StepSeriesView:
     def numbers(self) -> Sequence[int]:
         """The 0-based index of each step."""
         return self.number or range(self.first, self.first + len(self))
+
+    def only(self, rows: Sequence[int]) -> "StepSeriesView":
+        """Return the series of some of its rows."""
+
+        def some(column: tuple[_T, ...]) -> tuple[_T, ...]:
+            return tuple([column[i] for i in rows]) if column else ()
+
+        numbers = self.numbers
+        return StepSeriesView(
+            self.first, some(self.start_ms), some(self.wall_ms),
+            {name: some(column) for name, column in self.names.items()},
+            some(self.cpu_ms), some(self.gc_ms), some(self.switches), some(self.faults),
+            some(self.cpu_wait_ms), tuple([numbers[i] for i in rows]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,19 +107,24 @@ def findings_block(report: Report) -> list[Block]:
 
 
 def _of_what(report: Report) -> list[str]:
-    """Return what savings are a part of if fastprof's part of that is large.
+    """Return what savings are a part of if that is not the recorded step, or mostly fastprof's.
 
     Empty if no finding has a saving.
     """
     rows = report.steps.rows
+    busy = (
+        ["Savings are of a step without waits for a CPU, other shares as measured."]
+        if examine(report).without_waits
+        else []
+    )
     own = next((row.share or 0.0 for row in rows if row.name == OWN_COST), 0.0)
     promised = any(finding.saving_share is not None for finding in examine(report).findings)
     if not promised or not _OWN_PART <= own < 1.0:
-        return []
+        return busy
     part = f"{'at most ' if costs_are_limit(report.snapshot) else ''}{with_percent(own)}"
     larger = f"the stated percentage times {1.0 / (1.0 - own):.1f}"
     step = f"fastprof takes {part} of a recorded step."
-    return [f"{step} Of a step without it, each saving is a larger part: {larger}."]
+    return [*busy, f"{step} Of a step without it, each saving is a larger part: {larger}."]
 
 
 def all_findings(report: Report) -> list[Block]:

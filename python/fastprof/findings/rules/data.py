@@ -88,8 +88,7 @@ def data_loading(facts: Facts) -> Draft | None:
         return None
     loud = severity in ("warning", "critical")
     waits = not any(w.workers for _, w in rows) and _waits(facts)
-    found = loading(facts, measured, waits=waits)
-    saved = loading_saves(facts, found, ms, waits=waits)
+    found, saved, between = _saves(facts, measured, ms, waits=waits)
     little = ""
     if found.advised is not None and limit.grade(facts.share(saved)) is None:
         # Workers would save too little. If loading is most of a step, cheaper loading would not.
@@ -124,6 +123,7 @@ def data_loading(facts: Facts) -> Draft | None:
             *(_loader_text(row, w, _corrected(facts, measured)) for row, w in rows),
             _content(facts, found, hot, measured),
             _limit_text(found, facts, little),
+            between if found.advised is not None else "",
         ),
         fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
@@ -141,6 +141,31 @@ def data_loading(facts: Facts) -> Draft | None:
         draft = replace(draft, grade=lambda rest: _most(grade(rest)))
     # How much cheaper loading can become is unknown.
     return replace(draft, promises=found.advised is not None)
+
+
+def _saves(facts: Facts, measured: float, ms: float, *, waits: bool) -> tuple[Loading, float, str]:
+    """Return the run's loading, what workers save of ``ms`` of it, and within which limits.
+
+    On a busy machine they are of a step without its wait for a CPU, and the saving is the same part
+    of ``ms``.
+    """
+    busy = facts.cpu_waits
+    if not facts.steps or not busy.matter or facts.timeline is not None:
+        found = loading(facts, measured, waits=waits)
+        return found, loading_saves(facts, found, ms, waits=waits), ""
+    share, span_ms = busy.without(measured, {}, DATA), busy.running_ms
+    known = [
+        loading(facts, part * span_ms, waits=waits, span_ms=span_ms)
+        for part in (share.middle, share.low, share.high)
+    ]
+    shorter = [
+        loading_saves(facts, one, one.load_ms * ms / measured, waits=waits) / span_ms
+        for one in known
+    ]
+    low, high = percent(min(shorter)), percent(max(shorter))
+    part = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    saved = shorter[0] / share.middle * measured if share.middle else 0.0
+    return known[0], saved, f"Workers save {part} of a step without its wait for a CPU."
 
 
 def _awaited(facts: Facts) -> Draft | None:

@@ -1,5 +1,6 @@
 """Rules about a step as a whole and its phases."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -31,6 +32,7 @@ from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import readable
 from fastprof.report.figures import chosen_percent, counted, duration, plural
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.steps import StepSeriesView
 
 #: Fewest steps for a variation.
 _CV_STEPS = 10
@@ -53,32 +55,34 @@ def step_time_variation(facts: Facts) -> Draft | None:
     make the steps differ; if it varies as much, the steps' work differs.
     """
     need_steps(facts, _CV_STEPS)
-    times = _step_times(facts)
+    series, which = _judged(facts)
+    times = _step_times(facts, series, which)
     if times is None:
         raise Abstain("the step times are not known")
-    if facts.report.stages:
-        raise Abstain("the run has stages with different steps")
     cv, quick, p50, p95, mean, longest = times
     limit = LIMITS["step-cv"]
     severity = capped(limit.grade(cv), facts)
     if severity is None:
         return None
-    elsewhere, other_work = _disturbed(facts, p50), _other_work(facts, mean)
-    if other_work and _cpu_cv(facts) > _SHARED_CORES:
+    elsewhere, other_work = _disturbed(facts, series, p50), _other_work(facts, series, mean)
+    if other_work and _cv(series.cpu_ms) > _SHARED_CORES:
         elsewhere = ""  # other programs do not explain that much
-    place, more = _what_varies(facts)
+    place, more = _what_varies(series)
     if elsewhere or other_work or (p50 > 0 and p95 < _SPREAD * p50):
         severity = "note"
-    ms = max(mean - quick, 0.0)
+    # A promise is per step of the run.
+    ms = max(mean - quick, 0.0) * (
+        len(series) / len(facts.own_series) if facts.report.stages else 1.0
+    )
     return Draft(
         value=100 * cv, unit="%",
-        title=f"Step times vary by {percent(cv)}{_steps_left_out(facts)}",
+        title=f"Step times vary by {percent(cv)}{_among(facts, which)}",
         severity=severity,
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
         evidence=sentences(
-            f"Of {_steps_seen(facts)} p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
-            f"{duration(longest)}.",
+            f"Of {_seen(facts, series, which)} p50 is {duration(p50)}, p95 {duration(p95)}, "
+            f"the longest {duration(longest)}.",
             elsewhere or other_work or ("" if place else _USUAL_CAUSES),
             (f"The longest tenth of the steps spends {duration(more)} more in "
             f"{_section(place)} than the shortest.") if place else "",
@@ -125,46 +129,52 @@ def _even(place: str) -> tuple[str, ...]:
     )
 
 
-def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
-    """Return a column of the series without the steps that torch.profiler slowed down."""
-    operators, numbers = facts.report.operators, facts.report.steps.series.numbers
-    windows = operators.windows if operators is not None else ()
-    return [
-        value
-        for i, value in zip(numbers, column, strict=False)
-        if not any(low <= i <= high for low, high in windows)
-    ]
-
-
-def _steps_seen(facts: Facts) -> str:
-    """Return which steps :func:`_step_times` describes."""
-    own = len(_outside_windows(facts))
-    return f"{own} steps without operator recording" if own else f"{facts.steps} steps"
-
-
-def _steps_left_out(facts: Facts) -> str:
+def _among(facts: Facts, which: str) -> str:
     # The head of a report has the variation of all steps.
-    return ", without those of operator recording" if _outside_windows(facts) else ""
+    return f"{' within ' if facts.report.stages else ', '}{which}" if which else ""
 
 
-def _outside_windows(facts: Facts) -> list[float]:
-    """Return the times of steps outside of operator windows, ascending; empty: all steps count."""
-    series = facts.report.steps.series
-    values = sorted(_own_steps(facts, series.wall_ms))
-    return values if _CV_STEPS <= len(values) < len(series) else []
+def _seen(facts: Facts, series: StepSeriesView, which: str) -> str:
+    """Return which steps a variation describes."""
+    if facts.report.stages:
+        return f"{len(series)} steps of {which}"
+    return f"{len(series)} steps without operator recording" if which else f"{facts.steps} steps"
 
 
-def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
+def _judged(facts: Facts) -> tuple[StepSeriesView, str]:
+    """Return the steps that must be alike, and which they are; empty: all steps of the run.
+
+    They are those of the longest stage, without those that torch.profiler slowed down.
+    """
+    series, stages = facts.own_series, facts.report.stages
+    if stages:
+        longest = max(stages, key=lambda stage: stage.mean_ms * stage.steps)
+        ends = [stage.first for stage in stages if stage.first > longest.first]
+        end = min(ends, default=math.inf)
+        numbers = enumerate(series.numbers)
+        series = series.only([row for row, i in numbers if longest.first <= i < end])
+        if len(series) < _CV_STEPS:
+            raise Abstain(f"too few single steps of {longest.name} are known")
+        return series, longest.name
+    every = facts.report.steps.series
+    if _CV_STEPS <= len(series) < len(every):
+        return series, "without those of operator recording"
+    return every, ""
+
+
+def _step_times(
+    facts: Facts, series: StepSeriesView, which: str
+) -> tuple[float, float, float, float, float, float] | None:
     """Return variation, lower quartile, median, 95th percentile, mean and maximum; None: unknown.
 
     Without single steps the median replaces the quartile.
     """
-    steps = facts.report.steps
-    values = _outside_windows(facts)
-    if values:
+    if which:
+        values = sorted(series.wall_ms)
         mean = sum(values) / len(values)
         p50, p95 = median(values), values[int(0.95 * len(values))]
         return _cv(values), values[len(values) // 4], p50, p95, mean, values[-1]
+    steps = facts.report.steps
     known = (steps.cv, steps.p50_ms, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
     if any(value is None for value in known):
         return None
@@ -172,7 +182,7 @@ def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float]
 
 
 def _cv(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
+    mean = sum(values) / len(values) if values else 0.0
     return _deviation(values) / mean if mean > 0 else 0.0
 
 
@@ -181,18 +191,17 @@ def _deviation(values: Sequence[float]) -> float:
     return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5)
 
 
-def _disturbed(facts: Facts, p50: float) -> str:
+def _disturbed(facts: Facts, series: StepSeriesView, p50: float) -> str:
     """Return a sentence if, without a GPU, the thread's CPU time hardly varies or is unknown."""
     if facts.gpu is not None:
         return ""
     if p50 < _SHORT_MS:
         return f"Steps below {_SHORT_MS:g} ms are shorter than the time slices of other programs."
-    series = facts.report.steps.series
     if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
         return "CPU times of the steps were not recorded, so other programs may be the cause."
     if facts.disturbed:
         return "The system often gave the training thread's CPU to other programs."
-    cv = _cpu_cv(facts)
+    cv = _cv(series.cpu_ms)
     if cv > _SHARED_CORES:
         return ""
     return (
@@ -201,37 +210,28 @@ def _disturbed(facts: Facts, p50: float) -> str:
     )
 
 
-def _cpu_cv(facts: Facts) -> float:
-    """Return the variation of the thread's CPU time per step; 0 if it is unknown."""
-    values = _own_steps(facts, facts.report.steps.series.cpu_ms)
-    return _cv(values) if values else 0.0
-
-
-def _other_work(facts: Facts, mean: float) -> str:
+def _other_work(facts: Facts, series: StepSeriesView, mean: float) -> str:
     """Return a sentence if, without a GPU, the CPU time explains nearly all of the variation."""
-    series = facts.report.steps.series
     if facts.gpu is not None or len(series.cpu_ms) != len(series.wall_ms) or mean <= 0:
         return ""
-    columns = (_own_steps(facts, series.wall_ms), _own_steps(facts, series.cpu_ms))
-    rest = [wall - cpu for wall, cpu in zip(*columns, strict=True)]
+    rest = [wall - cpu for wall, cpu in zip(series.wall_ms, series.cpu_ms, strict=True)]
     if LIMITS["step-cv"].grade(_deviation(rest) / mean) is not None:
         return ""
     return "CPU time varies as much as step time: some steps do more work than others."
 
 
-def _what_varies(facts: Facts) -> tuple[str, float]:
+def _what_varies(series: StepSeriesView) -> tuple[str, float]:
     """Return the row of the step table that differs most between short and long steps, and its ms.
 
     The name is empty if it is unknown.
     """
-    series = facts.report.steps.series
-    walls = _own_steps(facts, series.wall_ms)
+    walls = series.wall_ms
     if len(walls) < _CV_STEPS:
         return "", 0.0
-    columns = {name: _own_steps(facts, column) for name, column in series.names.items()}
+    columns = dict(series.names)
     if columns:
         known = [sum(row) for row in zip(*columns.values(), strict=True)]
-        columns[UNACCOUNTED] = [wall - ms for wall, ms in zip(walls, known, strict=True)]
+        columns[UNACCOUNTED] = tuple([wall - ms for wall, ms in zip(walls, known, strict=True)])
     order = sorted(range(len(walls)), key=lambda i: walls[i])
     tenth = max(1, len(order) // 10)
     quick, slow = order[:tenth], order[-tenth:]

@@ -1,6 +1,7 @@
 """Rules about reading, copying, moving and scaling tensors."""
 
 import re
+from collections.abc import Mapping
 
 from fastprof.findings.draft import (
     BUSY,
@@ -35,8 +36,9 @@ def sync_item(facts: Facts) -> Draft | None:
     """Time to read values of tensors one by one, and to wait for the GPU for it.
 
     On a GPU: the time in which the host is blocked, limited to the time in which the GPU is idle
-    then or later: waiting for a busy GPU costs nothing. Elsewhere: Tensor.item() and its like, and
-    the own time of a loop that calls them (at most 10 us per call).
+    then or later: waiting for a busy GPU costs nothing. Elsewhere: Tensor.item() and its like, the
+    own time of a loop that calls them (at most 10 us per call), and the time in which it makes a
+    tensor of each element.
     """
     need_sample(facts)
     blocked = _blocked(facts)
@@ -49,7 +51,8 @@ def sync_item(facts: Facts) -> Draft | None:
     operators = operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:
         raise Abstain("neither functions, operators nor the GPU were recorded")
-    loops = sum(_loop_ms(c) for c in use.callers)
+    elements = {caller.text: caller.ms for caller in facts.use("elements").callers}
+    loops = sum(_loop_ms(c, elements) for c in use.callers)
     if theirs and use.ms:
         loops *= 1 - min(1.0, theirs / use.ms)
         operators = max(0.0, operators - theirs) if operators else operators
@@ -79,8 +82,10 @@ def _reader(facts: Facts) -> str:
     return f".{named[1]}()" if named and not named[1].startswith("_") else ".item()"
 
 
-def _loop_ms(caller: Caller) -> float:
-    return min(caller.own_ms, caller.calls * _LOOP_MS) if caller.calls >= _LOOP_CALLS else 0.0
+def _loop_ms(caller: Caller, elements: Mapping[str, float]) -> float:
+    if caller.calls < _LOOP_CALLS:
+        return 0.0
+    return min(caller.own_ms, caller.calls * _LOOP_MS) + elements.get(caller.text, 0.0)
 
 
 def _blocked(facts: Facts) -> Draft | None:
