@@ -15,7 +15,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from glob import glob
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -38,8 +42,25 @@ def refusal() -> str | None:
     return None
 
 
+def compile_each(
+    compile_: Callable[..., list[str]], sources: list[str], **options: Any
+) -> list[str]:
+    """Compile `sources`, as many at the same time as there are processors; return the objects."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    compiled = [pool.submit(compile_, [source], **options) for source in sources]
+    try:
+        return [path for future in compiled for path in future.result()]
+    finally:
+        # After an error the user sees its messages, not those of a hundred other files.
+        pool.shutdown(cancel_futures=True)
+
+
 class BuildExtension(build_ext):
-    """The usual build; its errors name the remedy."""
+    """The usual build, in parallel; its errors name the remedy."""
+
+    def build_extension(self, ext: Extension) -> None:
+        self.compiler.compile = partial(compile_each, self.compiler.compile)
+        super().build_extension(ext)
 
     def run(self) -> None:
         try:
@@ -61,6 +82,8 @@ def flags() -> tuple[list[str], list[str]]:
     compile_args = [
         "-std=c11",
         "-O2",
+        # Python's own flags have -g, which makes a build a fifth longer and the wheel much larger.
+        "-g0",
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",

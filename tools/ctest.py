@@ -3,6 +3,7 @@
     python3 tools/ctest.py                     plain build
     python3 tools/ctest.py plain asan tsan     several
     python3 tools/ctest.py all                 every mode that this machine can run
+    build/ctest/cc-plain/fp_tests NAME         one test, in a debugger
 
 Modes: ``plain`` (-O2 -DNDEBUG, warnings are errors), ``asan`` (AddressSanitizer and
 UndefinedBehaviorSanitizer), ``tsan`` (ThreadSanitizer) and ``valgrind`` (the plain build
@@ -19,7 +20,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,34 +71,56 @@ def runner(mode: str) -> list[str] | None:
     return []
 
 
+def is_current(product: Path, *inputs: Path) -> bool:
+    """Return whether `product` is newer than all `inputs`."""
+    if not product.exists():
+        return False
+    made = product.stat().st_mtime_ns
+    return all(path.stat().st_mtime_ns < made for path in inputs)
+
+
+def compile_objects(flags: list[str], build: Path) -> list[Path] | None:
+    """Compile what changed, as many files at a time as there are processors; None: it failed.
+
+    Any changed header recompiles everything.
+    """
+    headers = [*(ROOT / "csrc").rglob("*.h"), *TESTS.glob("*.h"), Path(__file__)]
+    objects = {build / f"{path.parent.name}-{path.stem}.o": path for path in sources()}
+
+    def compiles(target: Path, source: Path) -> bool:
+        if is_current(target, source, *headers):
+            return True
+        # Another run may use the same folder.
+        partial = target.with_suffix(f".{os.getpid()}")
+        command = [*flags, "-c", str(source), "-o", str(partial)]
+        if subprocess.run(command, check=False).returncode != 0:
+            return False
+        partial.replace(target)
+        return True
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(compiles, objects, objects.values()))
+    return list(objects) if all(compiled) else None
+
+
 def run_mode(mode: str, build: Path, compiler: list[str]) -> bool | None:
     """Build and run one mode.  Return True if it passed or cannot run here; None: not built."""
     command = runner(mode)
     if command is None:
         print(f"{mode}: skipped, no {mode} on this machine", flush=True)
         return True
-    program = build / f"fp_tests-{mode}"
-    compile_command = [
-        *compiler,
-        "-std=c11",
-        *WARNINGS,
-        *MODES[mode],
-        "-I",
-        str(ROOT / "csrc"),
-        "-I",
-        str(TESTS),
-        *map(str, sources()),
-        "-o",
-        str(program),
-        "-pthread",
-        "-ldl",
-        "-lm",
-    ]
-    if subprocess.run(compile_command, check=False).returncode != 0:
+    build.mkdir(parents=True, exist_ok=True)
+    flags = ["-std=c11", *WARNINGS, *MODES[mode], "-I", str(ROOT / "csrc"), "-I", str(TESTS)]
+    objects = compile_objects([*compiler, *flags], build)
+    program = build / f"fp_tests.{os.getpid()}"
+    link = [*compiler, *MODES[mode], *map(str, objects or ()), "-o", str(program)]
+    link += ["-pthread", "-ldl", "-lm"]
+    if objects is None or subprocess.run(link, check=False).returncode != 0:
         print(f"{mode}: does not compile", flush=True)
         return None
     print(f"{mode}: ", end="", flush=True)
-    return subprocess.run([*command, str(program)], check=False).returncode == 0
+    program.replace(build / "fp_tests")
+    return subprocess.run([*command, str(build / "fp_tests")], check=False).returncode == 0
 
 
 def main() -> int:
@@ -116,15 +139,15 @@ def main() -> int:
     if wrong:
         return 1
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    with tempfile.TemporaryDirectory(prefix="fastprof-ctest-") as build:
-        failed: list[str] = []
-        for mode in modes:
-            passed = run_mode(mode, Path(build), compiler)
-            if passed is False:
-                failed.append(mode)
-            elif passed is None:
-                # The other modes would show the same errors again.
-                return 1
+    failed: list[str] = []
+    for mode in modes:
+        name = re.sub(r"\W+", "-", " ".join([*compiler, mode]))
+        passed = run_mode(mode, ROOT / "build" / "ctest" / name, compiler)
+        if passed is False:
+            failed.append(mode)
+        elif passed is None:
+            # The other modes would show the same errors again.
+            return 1
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

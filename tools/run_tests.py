@@ -2,20 +2,34 @@
 
     python3 tools/run_tests.py [PYTEST ARGUMENT...]
     python3 tools/run_tests.py -m ''                   the tests marked slow, too
+    python3 tools/run_tests.py tests/native -k threads some of the tests
 
 Creates the virtual environment .venv (or $VENV) if there is none, installs fastprof with its test
-requirements into it, then runs the C tests and pytest.  You may run it repeatedly.
+requirements into it, then runs the C tests and pytest: three processes on two processors, because
+tests wait a third of their time.  You may run it repeatedly.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+#: Test files of a pytest: few, so that the processes end at about the same time; of one folder,
+#: whose files share fixtures.
+FILES = 20
+#: What pytest returns if a shard has no test that -k or -m selects.
+NO_TESTS = 5
+_COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed)\b")
 
 
 def run(*command: str | Path) -> None:
@@ -38,6 +52,51 @@ def is_editable(python: Path) -> bool:
     return subprocess.run([str(python), "-I", "-c", code], check=False).returncode == 0
 
 
+def shards(tests: Path = ROOT / "tests") -> list[list[Path]]:
+    """Return the test files in groups, those of the longest tests first."""
+    folders: dict[Path, list[Path]] = {}
+    for path in sorted(tests.rglob("test_*.py")):
+        folders.setdefault(path.parent, []).append(path)
+    result = []
+    for files in folders.values():
+        number = -(-len(files) // FILES)
+        # Neighbours in the alphabet are often about one subject, and equally long.
+        result += [files[start::number] for start in range(number)]
+    return result
+
+
+def run_together(commands: Sequence[Sequence[str | Path]]) -> bool:
+    """Run commands at the same time, show the output of each at its end; return success."""
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    succeeded = True
+
+    def run_one(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(part) for part in command],
+            check=False,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="backslashreplace",
+        )
+
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) * 3 // 2)) as pool:
+        for future in as_completed([pool.submit(run_one, command) for command in commands]):
+            done = future.result()
+            print(done.stdout, end="", flush=True)
+            if done.returncode not in (0, NO_TESTS):
+                print("+ FAILED:", *done.args, flush=True)
+                succeeded = False
+            _, _, summary = done.stdout.rstrip().rpartition("\n")
+            for count, what in _COUNT.findall(summary):
+                counts[what] += int(count)
+    total = ", ".join(f"{count} {what}" for what, count in counts.items())
+    print(f"all: {total or 'no tests'} in {time.monotonic() - began:.0f} s", flush=True)
+    return succeeded
+
+
 def main(pytest_arguments: list[str]) -> None:
     venv = ROOT / os.environ.get("VENV", ".venv")
     python = venv / "bin" / "python"
@@ -55,9 +114,14 @@ def main(pytest_arguments: list[str]) -> None:
         run(*install, "--editable", ".[test]")
     else:
         run(*install, ".[test]")
-    run(python, "tools/ctest.py", "plain")
-    # pytest obeys the last -m.
-    run(python, "-m", "pytest", "-m", "not slow", *pytest_arguments)
+    # pytest obeys the last -m.  Its cache is for one pytest at a time.
+    pytest = [python, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", *pytest_arguments]
+    if any(a and (ROOT / a.partition("::")[0]).exists() for a in pytest_arguments):
+        run(*pytest)
+        return
+    commands = [[*pytest, *files] for files in shards()]
+    if not run_together([[python, "tools/ctest.py", "plain"], *commands]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -290,7 +290,9 @@ def stalled(n, seed):
     return values
 
 
-@pytest.mark.parametrize("n", [24, 40, 64, 145])
+@pytest.mark.parametrize(
+    "n", [24, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 64)), 145]
+)
 @pytest.mark.parametrize(
     "series",
     [

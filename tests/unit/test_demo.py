@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -66,12 +67,18 @@ def test_torch_network_learns() -> None:
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
 
 
-def test_demo_shows_the_problem_the_fix_and_the_comparison(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "demo.fprof"
-    assert demo.run_demo(["--backend", "pure", "--steps", "60", "--save", str(path)]) == 0
-    out, err = capsys.readouterr()
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str, str]:
+    """Return the saved run of a demo, its output and its messages."""
+    path = tmp_path_factory.mktemp("demo") / "demo.fprof"
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        assert demo.run_demo(["--backend", "pure", "--steps", "60", "--save", str(path)]) == 0
+    return path, out.getvalue(), err.getvalue()
+
+
+def test_demo_shows_the_problem_the_fix_and_the_comparison(demo_run: tuple[Any, str, str]) -> None:
+    path, out, err = demo_run
     problem, _, rest = out.partition("The fix, in demo_data.py:")
     fix, _, compared = rest.partition("With the fix: ")
     for part in (problem, compared):  # both networks learn, and see the same samples
@@ -97,11 +104,8 @@ def test_demo_shows_the_problem_the_fix_and_the_comparison(
     assert "Training again, with the fix." in err
 
 
-def test_the_planted_problem_is_found_on_a_quiet_machine(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "demo.fprof"
-    assert demo.run_demo(["--backend", "pure", "--steps", "60", "--save", str(path)]) == 0
+def test_the_planted_problem_is_found_on_a_quiet_machine(demo_run: tuple[Any, str, str]) -> None:
+    path, _, _ = demo_run
     snapshot = fastprof.load(path).snapshot
     # What other programs took from the steps says nothing about the demo.
     series = replace(snapshot.steps.series, cpu_wait_ns=(), switches=(), cpu_ns=())

@@ -7,12 +7,10 @@ import importlib
 import re
 import shutil
 import subprocess
-import venv
 from pathlib import Path
 
 import fastprof
 import pytest
-import run_tests
 from helpers import ROOT
 
 PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -84,20 +82,6 @@ def test_what_the_tests_need_is_in_a_source_distribution():
         pytest.skip("not a checkout of git")
     folders = {name.split("/")[0] for name in tracked if "/" in name} - {"python"}
     assert folders <= grafted
-
-
-def test_the_test_command_sees_an_editable_install(tmp_path: Path):
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv" / "bin" / "python"
-    assert not run_tests.is_editable(python)
-    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    info = packages / "fastprof-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fastprof\nVersion: 1\n")
-    (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {}}')
-    assert not run_tests.is_editable(python)
-    (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
-    assert run_tests.is_editable(python)
 
 
 def test_the_page_of_limits_has_the_numbers_of_the_code():

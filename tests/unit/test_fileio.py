@@ -293,7 +293,7 @@ def test_f21_a_child_that_is_killed_while_it_writes_leaves_a_complete_file(tmp_p
     folder.mkdir()
     dice = random.Random(21)
     env = child_env({"PYTHONPATH": os.pathsep.join(sys.path)})
-    for _ in range(20):
+    for _ in range(6):
         with subprocess.Popen(
             [sys.executable, str(script), TESTS, str(folder / "run")],
             stdout=subprocess.PIPE,
