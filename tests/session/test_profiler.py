@@ -15,6 +15,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof import profile_section
+from fastprof.report.ranks.row import rank_run
 from fastprof.report.threads import training_thread
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.loaders.results import LoaderResults
@@ -552,7 +553,8 @@ def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path:
     def work() -> int:
         return sum(i * i for i in range(4000))
 
-    with fastprof.Profiler(functions=True, recorder={"outliers": outliers}) as prof:
+    recorder = {"outliers": outliers}
+    with fastprof.Profiler(functions=True, rank=0, recorder=recorder) as prof:
         thread = threading.Thread(target=background, name="prefetcher")
         thread.start()
         for _ in range(20):
@@ -569,6 +571,9 @@ def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path:
     nodes = snapshot.threads[number].nodes
     assert "work" in {snapshot.keys[key].name.rpartition(".")[2] for key in nodes.key}
     assert "prefetcher" not in snapshot.threads[number].name
+    functions = {place[0].rpartition(".")[2] for place in rank_run(snapshot, "0.fprof").program}
+    assert "work" in functions
+    assert "background" not in functions
 
 
 def test_f22_a_handler_may_stop_a_run_that_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:

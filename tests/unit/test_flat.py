@@ -10,14 +10,13 @@ from fastprof.report.flat import (
     Flat,
     PairSums,
     Row,
-    child_links,
     flatten,
     flatten_few,
     merged,
     node_groups,
-    subtree_sums,
 )
 from fastprof.report.functions import section_table
+from fastprof.report.tree import child_links, subtree_sums
 from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
 from hypothesis import given
 from hypothesis import strategies as st

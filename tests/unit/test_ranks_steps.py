@@ -20,10 +20,19 @@ from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler, Work
 from fastprof.report.ranks.notes import end_text
 from fastprof.report.ranks.row import Between, RankRun, rank_run
 from fastprof.report.ranks.verdict import Verdict, healthy
+from fastprof.report.threads import training_thread
 from fastprof.results.ranks import RankReport, merge
 from fastprof.results.report import build_report
 from fastprof.results.result import as_result
-from fastprof.snapshot import Key, StepRow, Steps
+from fastprof.snapshot import (
+    Histogram,
+    Key,
+    NodeTable,
+    SectionStats,
+    StepRow,
+    Steps,
+    ThreadTree,
+)
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from unit.snapshots import MS, Builder, Node, method, py, replaced, section
@@ -866,3 +875,22 @@ def test_a_file_with_few_steps_clears_no_rank_of_the_others():
     assert made.straggler is not None
     assert made.straggler.rank == 1
     assert made.straggler.late_ms == pytest.approx(4.7, abs=0.4)
+
+
+def test_a_background_thread_with_more_time_in_sections_is_not_the_late_function():
+    ranks = job(2, data=on(1, 5.0))
+    for made in ranks:
+        prefetch, wait = (len(made.keys) + i for i in range(2))
+        object.__setattr__(
+            made, "keys", (*made.keys, section("prefetch"), py("background", 7, "prefetch.py"))
+        )
+        nodes = NodeTable((-1, 0, 1), (0, prefetch, wait), (0, 1, 1), (0, 0, 0), (0, 0, 10**13))
+        object.__setattr__(made, "threads", (*made.threads, ThreadTree(2, "other", False, nodes)))
+        most = SectionStats(prefetch, 1, 1, 10**13, 10**13, 10**13, 10**13, 0, 0, Histogram(()))
+        object.__setattr__(made, "sections", (*made.sections, most))
+    assert training_thread(ranks[0]) == 1, "without the saved number it is guessed"
+    for made in ranks:
+        object.__setattr__(made.steps, "thread", 0)
+    made = judged(ranks)
+    assert [function.name for function in made.straggler.functions] == ["decode"]
+    assert "background" not in f"{made.verdict}{made.finding}"

@@ -7,11 +7,9 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.clock import time
-from fastprof.findings.thresholds import EXPECTED
 from fastprof.report.figures import number, plural, with_percent
+from fastprof.report.targets import PHASES
 
-#: The four phases in the order of a step, and the usual share of each in percent.
-PHASES = EXPECTED
 RUNS = 100
 _WARM_UP = 5
 
@@ -50,10 +48,10 @@ def run(argv: Sequence[str]) -> int:
 def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
     """Return the result: four lines of times, and the usual shares."""
     total = sum(means) or 1.0
-    times = [f"{name}: {number(ms, 2)} ms" for (name, _), ms in zip(PHASES, means, strict=True)]
+    times = [f"{p.title}: {number(ms, 2)} ms" for p, ms in zip(PHASES, means, strict=True)]
     shares = [
-        f"  {name}: {with_percent(ms / total)} (expected {expected} %)"
-        for (name, expected), ms in zip(PHASES, means, strict=True)
+        f"  {phase.title}: {with_percent(ms / total)} (expected {phase.usual.text} %)"
+        for phase, ms in zip(PHASES, means, strict=True)
     ]
     return [*times, "", f"Shares on {device}, mean of {plural(runs, 'run')}:", *shares]
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
-from fastprof.findings.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
+from fastprof.findings.thresholds import LIMITS, TARGETS, USUAL, Limit, amount
+from fastprof.report.targets import PHASES
 from fastprof.tables.cells import Table
 from fastprof.tables.layout import table_lines, width_of, wrapped
 
@@ -37,7 +38,7 @@ def lines(width: int) -> list[str]:
             *((u.metric, f"outside {u.text}", "-", "-") for u in USUAL.values()),
         ),
     )
-    expected = ", ".join(f"{name} {share} %" for name, share in EXPECTED)
+    expected = ", ".join(f"{phase.title} {phase.usual.text} %" for phase in PHASES)
     shares = wrapped(f"Usual shares: {expected}.", width, rest="  ")
     out = [targets.title, *table_lines(targets, width), "", *shares, ""]
     out += [limits.title, *table_lines(limits, width), "", "Where the limits come from:"]

@@ -14,8 +14,8 @@ from fastprof.export.frames import frame_name
 from fastprof.export.gpu_stacks import gpu_stacks
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
-from fastprof.report.flat import child_links, subtree_sums
 from fastprof.report.model import Report
+from fastprof.report.tree import child_links, subtree_sums
 from fastprof.report.writers import EXACT, compact_json, require_tree
 from fastprof.snapshot import Key, ThreadTree
 

@@ -9,6 +9,8 @@ from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 
+#: Forward and backward usually take at least this part of a step.
+DOMINANT = sum(USUAL[phase].share.low or 0.0 for phase in ("forward", "backward"))
 #: Communication counts as overlapped if computation hides this part of it.
 OVERLAPPED = 0.80
 
@@ -84,7 +86,7 @@ def _dominant(facts: Facts) -> _Answer:
     if forward is None or backward is None or not facts.steps:
         return None, "no sections forward and backward were recorded"
     share = facts.share(forward + backward)
-    return share >= USUAL["forward"].low + USUAL["backward"].low, percent(share)
+    return share >= DOMINANT, percent(share)
 
 
 def _flash(facts: Facts) -> _Answer:

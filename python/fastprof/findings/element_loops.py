@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fastprof.findings.function_groups import GROUPS, is_of_modules
 from fastprof.findings.hot_functions import is_named, is_nameless
 from fastprof.report.origin import is_own
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Key, NodeTable
 
 #: A function that calls an operation this often, each time it runs, has a loop.
@@ -73,18 +74,17 @@ def _frames(
     nodes: NodeTable, self_ns: Sequence[float], keys: Sequence[Key], group: Callable[[Key], bool]
 ) -> tuple[dict[int, _Frame], int]:
     """Return the program's functions in a group by key, and the group's calls on tensors."""
-    begins = [group(key) for key in keys]
     named = [is_named(key) for key in keys]
     # They are part of what is around them.
     open_ = [key.kind == "section" or is_own(key) or is_nameless(key) for key in keys]
     tensor = [GROUPS["tensor-calls"](key) for key in keys]
     count = len(nodes)
-    within, of, callee = [False] * count, [-1] * count, [-1] * count
+    within = at_or_below(nodes, [group(key) for key in keys])
+    of, callee = [-1] * count, [-1] * count
     frames: dict[int, _Frame] = {}
     whole = 0
     for i in range(1, count):
         above, key = nodes.parent[i], nodes.key[i]
-        within[i] = within[above] or begins[key]
         of[i], callee[i] = of[above], callee[above]
         if named[key]:
             of[i], callee[i] = key, -1

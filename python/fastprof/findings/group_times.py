@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 
-from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import is_own
+from fastprof.report.tree import subtree_sums
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]

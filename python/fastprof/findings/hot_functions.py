@@ -54,14 +54,6 @@ class Hot:
         return "most" if self.share > _MOST else "the largest part"
 
 
-def at_or_below(nodes: NodeTable, of_keys: Sequence[bool]) -> list[bool]:
-    """Return per node whether its key, or that of a caller, is one of those."""
-    chosen = [False] * len(nodes)
-    for i in range(1, len(nodes)):
-        chosen[i] = chosen[nodes.parent[i]] or of_keys[nodes.key[i]]
-    return chosen
-
-
 def hottest(
     nodes: NodeTable,
     self_ns: Sequence[float],

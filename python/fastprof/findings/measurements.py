@@ -22,7 +22,7 @@ from fastprof.findings.function_groups import (
 )
 from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, marks, walk
-from fastprof.findings.hot_functions import NAMED, Hot, at_or_below, hottest, is_named
+from fastprof.findings.hot_functions import NAMED, Hot, hottest, is_named
 from fastprof.findings.optimizers import Optimizer, optimizers
 from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.findings.recomputed import recomputed
@@ -45,6 +45,7 @@ from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
 from fastprof.report.steps import StepSeriesView
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Key, ThreadTree
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 

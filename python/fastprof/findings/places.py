@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from fastprof.findings.function_groups import GROUPS, PHASES
 from fastprof.findings.group_times import imports
-from fastprof.report.flat import top_sections
 from fastprof.report.origin import is_own, package_of
+from fastprof.report.tree import at_or_below, top_sections
 from fastprof.snapshot import Key, NodeTable
 
 #: Sections that have a rule.
@@ -47,12 +48,11 @@ def outside(
     free = [top < 0 for top in top_sections(nodes, keys)]
     waits = GROUPS["communication"]
     barred = [imports(key) or (ranks and waits(key)) for key in keys]
-    left_out = [False] * len(nodes)
+    left_out = at_or_below(nodes, barred)
     total = spent = 0.0
     around: set[int] = set()
     for i in range(1, len(nodes)):
         above, key = nodes.parent[i], keys[nodes.key[i]]
-        left_out[i] = left_out[above] or barred[nodes.key[i]]
         if free[i]:
             total += own[i]
             spent += own[i] if left_out[i] else 0.0
@@ -83,22 +83,18 @@ class Inside:
 
 def inside(nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], name: str) -> Inside:
     """Return the nodes in a section; the arguments are those of :func:`outside`."""
-    count = len(nodes)
-    within, chosen, in_torch = [False] * count, [False] * count, [False] * count
     named = [key.kind == "section" and key.name == name for key in keys]
     others = KNOWN - {name}
     known = [key.kind == "section" and key.name in others for key in keys]
     torch = [GROUPS["tensor-calls"](key) or package_of(key) == "torch" for key in keys]
-    whole = total = spent = 0.0
-    for i in range(1, count):
-        above, key = nodes.parent[i], nodes.key[i]
-        within[i] = within[above] or named[key]
-        whole += own[i] if within[i] else 0.0
-        chosen[i] = (chosen[above] or named[key]) and not known[key]
-        if chosen[i]:
-            in_torch[i] = torch[key] or in_torch[above]
-            total += own[i]
-            spent += own[i] if in_torch[i] else 0.0
+    whole = sum(compress(own, at_or_below(nodes, named)))
+    chosen = at_or_below(nodes, named, until=known)
+    in_torch = [False] * len(nodes)
+    total = spent = 0.0
+    for i in compress(range(len(nodes)), chosen):
+        in_torch[i] = torch[nodes.key[i]] or in_torch[nodes.parent[i]]
+        total += own[i]
+        spent += own[i] if in_torch[i] else 0.0
     return Inside(
         chosen, 1 - total / whole if whole > 0 else 0.0, spent / total if total > 0 else 0.0
     )

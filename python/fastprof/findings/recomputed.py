@@ -1,8 +1,9 @@
 """The time in which backward computes forwards again (torch.utils.checkpoint)."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress
 
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Key, NodeTable
 
 #: What runs a checkpointed forward again: with ``use_reentrant=False``, and with True.
@@ -18,16 +19,10 @@ def recomputed(
     """
     again = [_of_torch(key, "utils/checkpoint.py", _AGAIN) for key in keys]
     backward = [_of_torch(key, "autograd/__init__.py", {"backward"}) for key in keys]
-    inside = [False] * len(nodes)
-    ns, calls = 0.0, 0
-    places = zip(nodes.parent, nodes.key, strict=True)
-    for i, (parent, key) in islice(enumerate(places), 1, None):
-        inside[i] = again[key] or (inside[parent] and not backward[key])
-        if inside[i]:
-            ns += self_ns[i]
-            # A checkpoint within another one counts once.
-            calls += 0 if inside[parent] else nodes.calls[i]
-    return ns, calls
+    inside = at_or_below(nodes, again, until=backward)
+    # A checkpoint within another one counts once.
+    outermost = (here and not inside[nodes.parent[i]] for i, here in enumerate(inside))
+    return sum(compress(self_ns, inside)), sum(compress(nodes.calls, outermost))
 
 
 def _of_torch(key: Key, file: str, names: frozenset[str] | set[str]) -> bool:

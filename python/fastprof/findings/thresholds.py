@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastprof.report.figures import chosen_percent
+from fastprof.report.phase_names import BACKWARD, FORWARD
+from fastprof.report.targets import PHASES, STEP_TARGETS, Share
 
 #: A critical finding needs this many measured steps (TraceML's rule).
 CRITICAL_STEPS = 20
@@ -65,17 +67,16 @@ def amount(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """A usual range of a share; a share outside of it is only worth a note."""
+    """A usual span of a share; a share outside of it is only worth a note."""
 
     metric: str
-    low: float
-    high: float
+    share: Share
     origin: str
 
     @property
     def text(self) -> str:
-        """The range: ``30-40 %``."""
-        return f"{100 * self.low:.3g}-{100 * self.high:.3g} %"
+        """The span: ``30-40 %``."""
+        return f"{self.share.text} %"
 
 
 _MERGED = "fastprof's table of limits"
@@ -210,19 +211,16 @@ def line(name: str, severity: str) -> float:
     return value
 
 
-#: Shares outside these are a note.
+#: Shares above these are a note.
 USUAL: Mapping[str, Usual] = {
-    "forward": Usual("forward share of the step", 0.30, 0.40, f"{_MERGED}, forward share"),
-    "backward": Usual("backward share of the step", 0.40, 0.50, f"{_MERGED}, backward share"),
+    phase.sections[0]: Usual(
+        f"{phase.sections[0]} share of the step",
+        phase.usual,
+        f"{_MERGED}, {phase.sections[0]} share",
+    )
+    for phase in PHASES
+    if phase.sections in (FORWARD, BACKWARD)
 }
-
-#: Usual shares of the four phases of `fastprof quickcheck`, in percent.
-EXPECTED: tuple[tuple[str, str], ...] = (
-    ("Data loading", "5-10"),
-    ("Forward pass", "30-40"),
-    ("Backward pass", "40-50"),
-    ("Optimizer step", "5-10"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,18 +247,28 @@ TARGETS: tuple[Target, ...] = (
         "fine",
         "look at data loading, dynamic batch sizes, memory fragmentation",
     ),
-    Target("Data loading", "<10 %", "fine", "more workers, prefetching, less preprocessing"),
+    Target(
+        "Data loading",
+        f"{STEP_TARGETS['data'].text} %",
+        "fine",
+        "more workers, prefetching, less preprocessing",
+    ),
     Target(
         "Forward pass",
-        "35-40 %",
+        f"{STEP_TARGETS['forward'].text} %",
         "check the rest: data, optimizer, logging",
         "mixed precision, fused or flash attention, torch.compile",
     ),
     Target(
         "Backward pass",
-        "40-45 %",
+        f"{STEP_TARGETS['backward'].text} %",
         "check the rest: data, optimizer, logging",
         "recomputation, gradient synchronization, memory pressure",
     ),
-    Target("Optimizer", "<15 %", "fine", "a fused optimizer, or fewer steps of it"),
+    Target(
+        "Optimizer",
+        f"{Share(None, STEP_TARGETS['optimizer'].high).text} %",
+        "fine",
+        "a fused optimizer, or fewer steps of it",
+    ),
 )

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any
 
 from fastprof.report.figures import plural
-from fastprof.report.flat import subtree_sums
+from fastprof.report.tree import subtree_sums
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.outliers import OutlierRow

@@ -14,12 +14,10 @@ Nothing here recurses: a tree may be as deep as its number of nodes.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
-from typing import TypeVar
 
 from fastprof.fast import pair_sums
-from fastprof.snapshot import Key, NodeTable
-
-_Number = TypeVar("_Number", int, float)
+from fastprof.report.tree import callers_first, subtree_sums
+from fastprof.snapshot import NodeTable
 
 #: Group number of a key that is transparent in the current view.
 TRANSPARENT = -1
@@ -75,35 +73,6 @@ def _add(into: Row, row: Row) -> None:
     into.cum_ns += row.cum_ns
     into.raw_self_ns += row.raw_self_ns
     into.raw_cum_ns += row.raw_cum_ns
-
-
-def top_sections(nodes: NodeTable, keys: Sequence[Key]) -> list[int]:
-    """Return for each node the key of the outermost section that contains it; -1: none."""
-    is_section = [key.kind == "section" for key in keys]
-    found = [-1] * len(nodes)
-    for i in range(1, len(nodes)):
-        above, key = found[nodes.parent[i]], nodes.key[i]
-        found[i] = key if above == -1 and is_section[key] else above
-    return found
-
-
-def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Number]:
-    """Return the inclusive time of every node: the sum of exclusive times over its subtree."""
-    sums = list(self_ns)
-    for i in range(len(sums) - 1, 0, -1):
-        sums[parent[i]] += sums[i]
-    return sums
-
-
-def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the first child and the next sibling of each node; 0, the root, means "none"."""
-    first_child = [0] * len(parent)
-    sibling = [0] * len(parent)
-    for i in range(len(parent) - 1, 0, -1):
-        above = parent[i]
-        sibling[i] = first_child[above]
-        first_child[above] = i
-    return first_child, sibling
 
 
 def node_groups(nodes: NodeTable, group_of_key: Sequence[int]) -> list[int]:
@@ -297,26 +266,3 @@ def _add_outermost(
         more, more_resumes, more_cum_ns, more_raw_cum_ns,
     )  # fmt: skip
     sums.nested = nested
-
-
-def callers_first(nodes: NodeTable) -> tuple[list[int], list[int]]:
-    """Return the nodes in an order with each subtree after its node, and where subtrees end."""
-    found: tuple[list[int], list[int]] | None = nodes.known.get("shape")
-    if found is None:
-        found = nodes.known["shape"] = _callers_first(nodes.parent)
-    return found
-
-
-def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    n = len(parent)
-    sizes = subtree_sums(parent, [1] * n)
-    order = [0] * n
-    ends = [n] * n
-    #: Per node the position after its descendants placed so far.
-    free = [1] * n
-    for i, (above, size) in islice(enumerate(zip(parent, sizes, strict=True)), 1, None):
-        place = free[above]
-        free[above] = ends[place] = place + size
-        free[i] = place + 1
-        order[place] = i
-    return order, ends

@@ -7,11 +7,12 @@ from operator import eq
 from typing import Any, SupportsIndex, overload
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups, top_sections
+from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import at_or_below, top_sections
 from fastprof.snapshot import Key, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
@@ -32,20 +33,19 @@ def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
     Nodes outside of the section are transparent.
     """
     groups = function_groups(snapshot)
-    own = {i for i, key in enumerate(snapshot.keys) if key.kind == "section" and key.name == name}
+    own = [key.kind == "section" and key.name == name for key in snapshot.keys]
+    first = own.index(True) if True in own else TRANSPARENT
     out = []
     for tree in snapshot.threads:
         nodes = tree.nodes
-        node_group = [TRANSPARENT] * len(nodes)
-        inside = [False] * len(nodes)
-        for i in range(1, len(nodes)):
-            above = inside[nodes.parent[i]]
-            inside[i] = above or nodes.key[i] in own
-            if above:  # the section inside itself is transparent, as other sections are
-                node_group[i] = groups[nodes.key[i]]
-            elif inside[i]:
-                node_group[i] = min(own)
-        out.append(node_group)
+        inside = at_or_below(nodes, own)
+        # The section inside itself is transparent, as other sections are.
+        out.append(
+            [
+                TRANSPARENT if not here else groups[key] if inside[above] else first
+                for key, above, here in zip(nodes.key, nodes.parent, inside, strict=True)
+            ]
+        )
     return out
 
 

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from fastprof.report.flat import TRANSPARENT, child_links
+from fastprof.report.flat import TRANSPARENT
 from fastprof.report.model_gpu import GpuUse
+from fastprof.report.tree import child_links
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import (
     COPY_D2D,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from math import comb, sqrt
 from statistics import fmean, median
 
-from fastprof.report.flat import top_sections
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import top_sections
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
 from fastprof.snapshot.run_phases import STEPS
 

@@ -1,6 +1,6 @@
 """Kernel tables: of the whole recording, by class, and of one section or function."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from fastprof.report.gpu_tree import where
 from fastprof.report.kernel_names import kind_of, uses_tensor_cores
@@ -13,6 +13,7 @@ from fastprof.report.model_gpu import (
 )
 from fastprof.report.occupancy import achieved_occupancy, blocks_per_sm
 from fastprof.report.rows import FunctionRow, key_of
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import OTHER_KERNELS, GpuKernel, GpuSnapshot
 
@@ -110,7 +111,8 @@ def launched_below(snapshot: Snapshot, keys: Collection[int]) -> tuple[KernelUse
     gpu = snapshot.gpu
     if gpu is None or not keys:
         return ()
-    inside = [_inside(t.nodes.parent, t.nodes.key, keys) for t in snapshot.threads]
+    marked = [key in keys for key in range(len(snapshot.keys))]
+    inside = [at_or_below(thread.nodes, marked) for thread in snapshot.threads]
     found: dict[tuple[str, int | None], tuple[int, int]] = {}
     for row in gpu.activity:
         if row.what < 0 and row.what != OTHER_KERNELS:
@@ -137,13 +139,6 @@ def launched_below(snapshot: Snapshot, keys: Collection[int]) -> tuple[KernelUse
         for (name, device), (count, ns) in found.items()
     ]
     return tuple(sorted(rows, key=lambda r: (-r.total_ns, r.name, r.device or 0)))
-
-
-def _inside(parent: Sequence[int], key: Sequence[int], keys: Collection[int]) -> list[bool]:
-    inside = [False] * len(parent)
-    for node in range(1, len(parent)):
-        inside[node] = inside[parent[node]] or key[node] in keys
-    return inside
 
 
 def kernels_in(snapshot: Snapshot, section: str) -> tuple[KernelUse, ...]:

@@ -7,6 +7,7 @@ recording makes loading slower and the rest hardly.
 from fastprof.report.correct import without_hook
 from fastprof.report.phase_names import DATA
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Snapshot
 
 #: A smaller part is the error of the estimate rather than time of the program.
@@ -21,13 +22,10 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
     nodes, plain = snapshot.threads[thread].nodes, without_hook(snapshot)[thread]
     loads = [key.kind == "section" and key.name in DATA for key in snapshot.keys]
     phase = nodes.phase or (0,) * len(nodes)
-    inside = [False] * len(nodes)
     sums = [[0.0, 0.0], [0.0, 0.0]]
-    for i in range(len(nodes)):
-        # The root's own time is the time of frames from before the recording.
-        inside[i] = i > 0 and (inside[nodes.parent[i]] or loads[nodes.key[i]])
+    for i, inside in enumerate(at_or_below(nodes, loads)):
         if phase[i] == 0:
-            of = sums[inside[i]]
+            of = sums[inside]
             of[0] += nodes.self_ns[i]
             of[1] += plain[i]
     rest, loading = (min(1.0, left / whole) if whole > 0 else 1.0 for whole, left in sums)

@@ -8,12 +8,13 @@ context has its time and its usual time; functions and top-level sections sum up
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from fastprof.names import elided, file_name, readable
 from fastprof.report.figures import counted, duration, plural
-from fastprof.report.flat import top_sections
 from fastprof.report.notes import has_functions
+from fastprof.report.tree import top_sections, upward
 from fastprof.snapshot import Key, NodeTable, Snapshot
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from fastprof.snapshot.stages import Stage
@@ -356,12 +357,9 @@ def _function_rows(
 
 def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
     """Return the nearest Python function above."""
-    while node > 0:
-        node = usual.tree.parent[node]
-        key = snapshot.keys[usual.tree.key[node]]
-        if key.kind == "python":
-            return _place(key.qualname or key.name, key.file, key.line)
-    return ""
+    above = (snapshot.keys[usual.tree.key[i]] for i in islice(upward(usual.tree, node), 1, None))
+    key = next((key for key in above if key.kind == "python"), None)
+    return "" if key is None else _place(key.qualname or key.name, key.file, key.line)
 
 
 # ---- words ----

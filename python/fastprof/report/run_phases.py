@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.report.correct import HOOK
-from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import begins_import
+from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 
@@ -131,20 +131,13 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
 
 def _imports_ns(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> int:
     """Return the time below set-up's import statements, in the thread that imported most."""
-    finders = {i for i, key in enumerate(snapshot.keys) if begins_import(key.file, key.name)}
+    finds = [begins_import(key.file, key.name) for key in snapshot.keys]
     setup = RUN_PHASES.index("setup")
     most = 0
     for tree, column in zip(snapshot.threads, columns, strict=True):
         nodes = tree.nodes
         if not nodes.phase:
             continue
-        sums = subtree_sums(nodes.parent, column)
-        inside = [False] * len(nodes)
-        total = 0
-        for i in range(1, len(nodes)):
-            above = inside[nodes.parent[i]]
-            inside[i] = above or (nodes.key[i] in finders and nodes.phase[i] == setup)
-            if inside[i] and not above:
-                total += sums[i]
-        most = max(most, total)
+        rows = zip(column, at_or_below(nodes, finds), nodes.phase, strict=True)
+        most = max(most, sum([ns for ns, below, phase in rows if below and phase == setup]))
     return most

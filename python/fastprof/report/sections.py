@@ -3,14 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.correct import Correction
-from fastprof.report.flat import (
-    TRANSPARENT,
-    Row,
-    flatten_few,
-    merged,
-    node_groups,
-    top_sections,
-)
+from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.gpu import use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.in_run import own_costs
@@ -19,6 +12,7 @@ from fastprof.report.rows import SectionRow
 from fastprof.report.stats import QUANTILES, histogram_quantiles, merge_histograms
 from fastprof.report.step_costs import costs_by_node
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import top_sections
 from fastprof.snapshot import SectionStats, Snapshot
 
 

@@ -1,10 +1,10 @@
 """fastprof's cost inside the measured steps, by section."""
 
 from fastprof.report.correct import correct
-from fastprof.report.flat import top_sections
 from fastprof.report.in_run import own_costs
 from fastprof.report.origin import is_own
 from fastprof.report.threads import training_thread
+from fastprof.report.tree import top_sections
 from fastprof.snapshot import Snapshot
 
 #: The part of a step in no section.

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import tee
 from statistics import fmean
 from typing import TypeVar
 
 from fastprof.names import file_name
 from fastprof.report.origin import is_own, is_users
 from fastprof.report.phase_names import DATA
+from fastprof.report.tree import upward
 from fastprof.snapshot import NodeTable, Snapshot, Steps
 
 #: Number of places kept of one kind of time.
@@ -261,16 +263,9 @@ def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
     wrappers call functions of other packages.
     """
     own = snapshot.keys[nodes.key[node]]
-    caller = None
-    above = node
-    while above >= 0:
-        key = snapshot.keys[nodes.key[above]]
-        if is_users(key):
-            caller = key
-            break
-        if key.kind == "python" and caller is None and not is_own(key):
-            caller = key
-        above = nodes.parent[above]
+    mine, path = tee(snapshot.keys[nodes.key[i]] for i in upward(nodes, node))
+    others = (key for key in path if key.kind == "python" and not is_own(key))
+    caller = next(filter(is_users, mine), None) or next(others, None)
     if own.kind == "section" or caller is None:
         return "(thread)" if own.kind == "root" else own.qualname or own.name
     where = f"{caller.qualname or caller.name} {file_name(caller.file)}:{caller.line}"

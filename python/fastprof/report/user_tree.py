@@ -1,11 +1,10 @@
 """The program's own functions as a tree; the time of libraries counts to their callers.
 
-A function is the program's if its file is neither the standard library's nor an installed
-package's.  Library functions are folded: their time belongs to the program's function that led to
-it, and the first of them with a public name stands for its callees.  If one of these has more than
-half of the function's time, such as a ``Trainer.train`` that runs all of the program, its callees
-replace it, down to the point where the time branches.  The part ``imports`` is the time of import
-statements, except those of the program's own modules.
+Library functions are folded (:mod:`fastprof.report.program`): their time belongs to the program's
+function that led to it, and the first of them with a public name stands for its callees.  If one of
+these has more than half of the function's time, such as a ``Trainer.train`` that runs all of the
+program, its callees replace it, down to the point where the time branches.  The part ``imports`` is
+the time of import statements, except those of the program's own modules.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
@@ -14,22 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastprof.report.correct import correct
-from fastprof.report.flat import callers_first
 from fastprof.report.model import Report
-from fastprof.report.origin import (
-    begins_import,
-    is_own,
-    is_private,
-    is_users,
-    package_of,
-    shown_name,
-)
-from fastprof.report.run_phases import IMPORTS, beyond_steps_ns
+from fastprof.report.origin import is_own, is_private, package_of, shown_name
+from fastprof.report.program import kind_of, led_to, library_name
+from fastprof.report.run_phases import beyond_steps_ns
+from fastprof.report.tree import callers_first
 from fastprof.snapshot import Key, Snapshot
-
-_FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-#: ``eval`` and ``exec`` by name run or import a module.
-_PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
 
 #: A part with more than this share of a function's time outside of the program's other functions is
 #: divided.
@@ -144,33 +133,22 @@ def _entries(
 ) -> "tuple[_Entries, list[Key], _Folded]":
     """Return the tree, callers first, and the library functions folded into it."""
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
-    kinds = [_kind(key) for key in keys]
+    kinds = {number: kind_of(key) for number, key in enumerate(keys)}
     entries = _Entries()
     chain = _Chain(entries, len(keys))
     user = [0] * len(nodes)  # per node: the entry that gets its time
-    # Per node: the library function's node that represents it, and whether this is final.
-    called = [0] * len(nodes)
-    settled = [False] * len(nodes)
+    called = led_to(nodes.parent, nodes.key, keys, kinds)
     folded: set[int] = set()
     order, ends = callers_first(nodes)
     for place, i in enumerate(order):
         above, key = nodes.parent[i], nodes.key[i]
         if i:
-            user[i], called[i], settled[i] = user[above], called[above], settled[above]
+            user[i] = user[above]
         kind = kinds[key]
         if kind == "user":
             user[i] = chain.enter(user[i], key, place, ends[place])
-            called[i], settled[i] = 0, False
-        elif kind == "library":
-            if self_ns[i] or nodes.calls[i]:
-                folded.add(key)
-            if begins_import(keys[key].file, keys[key].name):
-                called[i], settled[i] = i, True
-            elif not settled[i]:
-                private = is_private(keys[key])
-                if not (private and called[i]):
-                    called[i] = i
-                settled[i] = not private
+        elif kind != "inner" and (self_ns[i] or nodes.calls[i]):
+            folded.add(key)
         if called[i]:
             below = entries.below.setdefault(user[i], {})
             below[called[i]] = below.get(called[i], 0.0) + self_ns[i]
@@ -251,7 +229,7 @@ class _Folded:
         while pending:
             for i in self._children.get(pending.pop(), ()):
                 key = self._key(i)
-                inner = _kind(key) == "inner" or key.kind == "c" or is_private(key)
+                inner = kind_of(key) == "inner" or key.kind == "c" or is_private(key)
                 if inner or self._name(i) == name:
                     pending.append(i)
                 else:
@@ -263,7 +241,7 @@ class _Folded:
 
         Imports are a separate part.
         """
-        apart = [_kind(k) == "user" or begins_import(k.file, k.name) for k in self._keys]
+        apart = [kind_of(key) in ("user", "import") for key in self._keys]
         self._total_ns = list(map(float, self._self_ns))
         for i in range(len(self._nodes) - 1, 0, -1):
             if not apart[self._nodes.key[i]]:
@@ -278,17 +256,7 @@ class _Folded:
         return self._keys[self._nodes.key[node]]
 
     def _name(self, node: int) -> str:
-        key = self._key(node)
-        return IMPORTS if begins_import(key.file, key.name) else shown_name(key)
-
-
-def _kind(key: Key) -> str:
-    """Return ``user``, ``library``, or ``inner``: part of its caller."""
-    if is_users(key):
-        return "inner" if key.name in _FOLDED else "user"
-    if key.kind in ("root", "section", "truncated") or is_own(key):
-        return "inner"
-    return "inner" if (key.qualname or key.name) in _PLUMBING else "library"
+        return library_name(self._key(node))
 
 
 class _Chain:

@@ -458,7 +458,7 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     if ms is None:
         raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
     share = facts.share(ms)
-    if share <= usual.high:  # below it, other parts of the step take the time
+    if share <= usual.share.high:  # below it, other parts of the step take the time
         return None
     return Draft(
         value=100 * share, unit="%",

@@ -17,11 +17,11 @@ from fastprof.render.html.functions import function_numbers, shown_name
 from fastprof.render.html.run_phases import PhaseView
 from fastprof.render.html.strings import Strings
 from fastprof.report.correct import correct
-from fastprof.report.flat import child_links, subtree_sums
 from fastprof.report.gpu import measured
 from fastprof.report.kernel_labels import short_kernels
 from fastprof.report.model import Report
 from fastprof.report.origin import is_own, is_users
+from fastprof.report.tree import child_links, subtree_sums
 from fastprof.snapshot import Key, NodeTable, ThreadTree
 
 SMALL = "(smaller contexts)"

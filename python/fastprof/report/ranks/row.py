@@ -14,8 +14,9 @@ from fastprof.report.framework import framework_of
 from fastprof.report.functions import split_by_section
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuTimelineRow
-from fastprof.report.origin import is_own, is_private, is_users, shown_name
+from fastprof.report.origin import shown_name
 from fastprof.report.phase_names import BACKWARD
+from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.ranks.health import rank_health
 from fastprof.report.ranks.model import FunctionExcess, RankRow
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
@@ -42,7 +43,6 @@ _LOADERS = 20
 _COMMUNICATION = frozenset(
     {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
 )
-_FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 #: A function of the program: its shown name, file and line.
 Place = tuple[str, str, int]
@@ -382,28 +382,20 @@ def program_of(
         left_out: nodes whose self time counts for no function.
     """
     # Most keys have no node in the steps.
-    kinds = {key: _kind(keys[key]) for key in set(node_key)}
+    used = set(node_key)
+    waits = {key for key in used if keys[key].qualname.endswith("_EngineBase.run_backward")}
+    kinds = {key: "inner" if key in waits else kind_of(keys[key]) for key in used}
     user = [-1] * len(parent)
-    called = [""] * len(parent)
-    settled = [False] * len(parent)
-    sums: dict[tuple[int, str], int] = {}
-    for i in range(1, len(parent)):
-        above, key = parent[i], node_key[i]
-        user[i], called[i], settled[i] = user[above], called[above], settled[above]
-        kind = kinds[key]
-        if kind == "user":
-            user[i], called[i], settled[i] = key, "", False
-        elif kind == "library" and not settled[i]:
-            private = is_private(keys[key])
-            if not (private and called[i]):
-                called[i] = shown_name(keys[key])
-            settled[i] = not private
-        if kind != "waits" and user[i] >= 0 and i not in left_out:
-            place = (user[i], called[i])
+    sums: dict[tuple[int, int], int] = {}
+    for i, library in islice(enumerate(led_to(parent, node_key, keys, kinds)), 1, None):
+        key = node_key[i]
+        user[i] = key if kinds[key] == "user" else user[parent[i]]
+        if key not in waits and user[i] >= 0 and i not in left_out:
+            place = (user[i], node_key[library] if library else -1)
             sums[place] = sums.get(place, 0) + self_ns[i]
     found: dict[Place, dict[str, float]] = {}
-    for (key, name), ns in sums.items():
-        of = keys[key]
+    for (key, library), ns in sums.items():
+        of, name = keys[key], "" if library < 0 else library_name(keys[library])
         calls = found.setdefault((shown_name(of), of.file, of.line), {})
         calls[name] = calls.get(name, 0.0) + ns / steps / 1e6
     total = {place: sum(calls.values()) for place, calls in found.items()}
@@ -442,11 +434,3 @@ def _most_in(snapshot: Snapshot, phase: str) -> FunctionExcess | None:
 
 def _largest(calls: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(calls.items(), key=lambda item: -item[1])[:_CALLED])
-
-
-def _kind(key: Key) -> str:
-    if is_users(key):
-        return "inner" if key.name in _FOLDED else "user"
-    if key.kind in ("root", "section", "truncated") or is_own(key):
-        return "inner"
-    return "waits" if key.qualname.endswith("_EngineBase.run_backward") else "library"

@@ -25,7 +25,7 @@ _SYNCHRONIZATION = ("synchronization",)
 #: origin.  Forward is unusual above twice the lower end of its usual share.
 DATA_EFFICIENT, DATA_BOTTLENECK = (line("data-share", grade) for grade in ("warning", "critical"))
 BACKWARD_TO_FORWARD = line("backward-to-forward", "warning")
-FORWARD_SHARE = 2 * USUAL["forward"].low
+FORWARD_SHARE = 2 * (USUAL["forward"].share.low or 0.0)
 SYNCHRONIZATION_SHARE = line("all-reduce-share", "warning")
 
 NOTHING = '(no section was recorded: wrap code in "with fastprof.profile_section(name):")'
