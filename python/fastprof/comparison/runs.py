@@ -18,6 +18,7 @@ from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, steps_in
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_are_limit, costs_of_steps
+from fastprof.report.steps import section_series, sections_as_recorded
 from fastprof.report.waits import Functions, without_waits
 
 #: An argument of comparisons: a report, or the path of a saved run.
@@ -123,12 +124,8 @@ class Run:
         columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
         if series.cpu_ns:
             columns[CPU] = _ms(series.cpu_ns)
-        for key, column in series.sections:
-            name = "section " + snapshot.keys[key].name
-            values: Sequence[float] = _ms(column)
-            if name in columns:  # two keys may have the same name
-                values = [a + b for a, b in zip(columns[name], values, strict=True)]
-            columns[name] = values
+        for name, column in section_series(snapshot).items():
+            columns[f"section {name}"] = _ms(column)
         for name, part in self._program_parts.items():
             if name in columns:
                 columns[name] = [ms * part for ms in columns[name]]
@@ -140,11 +137,7 @@ class Run:
 
         Single steps are corrected in proportion: which step paid how much is unknown.
         """
-        snapshot = self.report.snapshot
-        recorded: dict[str, int] = {}
-        for row in snapshot.steps.rows:
-            name = snapshot.keys[row.key].name
-            recorded[name] = recorded.get(name, 0) + row.sum_ns
+        recorded = sections_as_recorded(self.report.snapshot)
         return {
             f"section {row.name}": row.total_ns / recorded[row.name]
             for row in self.report.steps.rows

@@ -8,28 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 from fastprof.findings.group_times import Match
-from fastprof.report import phase_names
+from fastprof.report.phase_names import PHASES
 from fastprof.snapshot import Key
 
-DATA = frozenset(phase_names.DATA)
-H2D = frozenset({"h2d"})
-FORWARD = frozenset(phase_names.FORWARD)
-BACKWARD = frozenset(phase_names.BACKWARD)
-OPTIMIZER = frozenset(phase_names.OPTIMIZER)
-LOGGING = frozenset({"logging", "callbacks", "log", "metrics", "metrics_computation"})
-CHECKPOINT = frozenset({"checkpoint", "checkpointing", "save_checkpoint", "save"})
-COMMUNICATION = frozenset({"communication", "synchronization", "all_reduce", "grad_sync"})
-#: The phases of a step, by their names in rules.
-PHASES: Mapping[str, frozenset[str]] = {
-    "data": DATA,
-    "h2d": H2D,
-    "forward": FORWARD,
-    "backward": BACKWARD,
-    "optimizer": OPTIMIZER,
-    "logging": LOGGING,
-    "checkpoint": CHECKPOINT,
-    "communication": COMMUNICATION,
-}
+DATA, FORWARD, BACKWARD, OPTIMIZER, H2D, LOGGING, CHECKPOINT, COMMUNICATION = PHASES.values()
 
 #: Calls that read a tensor's value, which waits for the GPU.
 _READS = "item|tolist|__bool__|__float__|__int__|__index__|is_nonzero"

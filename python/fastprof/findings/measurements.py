@@ -16,7 +16,6 @@ from fastprof.findings.function_groups import (
     GROUPS,
     NEVER_IN,
     OPENED,
-    PHASES,
     is_of_modules,
     sought,
 )
@@ -38,6 +37,7 @@ from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
+from fastprof.report.phase_names import PHASES
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.report.source_files import lines_of

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-from fastprof.findings.function_groups import GROUPS, PHASES
+from fastprof.findings.function_groups import GROUPS
 from fastprof.findings.group_times import imports
 from fastprof.report.origin import is_own, package_of
+from fastprof.report.phase_names import PHASES
 from fastprof.report.tree import at_or_below, top_sections
 from fastprof.snapshot import Key, NodeTable
 

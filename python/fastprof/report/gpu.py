@@ -19,6 +19,7 @@ from fastprof.report.model_gpu import (
     PauseRow,
     mostly_unseen,
 )
+from fastprof.report.phase_names import DATA, H2D
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import (
     HOW_CAPTURED,
@@ -30,7 +31,7 @@ from fastprof.snapshot.gpu import (
 )
 
 #: Sections in which the training thread fetches data or moves it to the GPU.
-WAITING_FOR_DATA = frozenset({"data", "data_loading", "h2d"})
+WAITING_FOR_DATA = frozenset({*DATA, *H2D})
 
 NO_SECTION = "(no section)"
 

@@ -18,6 +18,7 @@ from fastprof.report.correct import may_be_more
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.phase_names import DATA
+from fastprof.report.steps import sections_as_recorded
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
@@ -248,7 +249,7 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> float |
         work_ms = _mean_ms(w.between)
         return work_ms if work_ms is not None and work_ms > _NO_STEP_MS else None
     # A file from before these were recorded: as if the loader had all steps.
-    loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in DATA)
+    loading = sum(ns for name, ns in sections_as_recorded(snapshot).items() if name in DATA)
     if loading >= steps.sum_ns:  # nothing but loading, or an invented file
         return None
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6

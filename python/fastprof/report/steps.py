@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import tee
+from operator import add
 from statistics import fmean
 from typing import TypeVar
 
@@ -98,21 +99,34 @@ class SplitRow:
         return self.total_ns / 1e6
 
 
+def sections_as_recorded(snapshot: Snapshot) -> dict[str, int]:
+    """Return the ns of each top-level section in the measured steps, by name, hook included."""
+    found: dict[str, int] = {}
+    for row in snapshot.steps.rows:
+        name = snapshot.keys[row.key].name
+        found[name] = found.get(name, 0) + row.sum_ns
+    return found
+
+
+def section_series(snapshot: Snapshot) -> dict[str, Sequence[int]]:
+    """Return the same per step of the series: sections with the same name are one."""
+    found: dict[str, Sequence[int]] = {}
+    for key, column in snapshot.steps.series.sections:
+        known = found.setdefault(snapshot.keys[key].name, column)
+        if known is not column:
+            found[snapshot.keys[key].name] = [*map(add, known, column)]
+    return found
+
+
 def series_view(snapshot: Snapshot) -> StepSeriesView:
-    """Return the snapshot's series with names, in ms; sections with the same name are one."""
+    """Return the snapshot's series with names, in ms."""
     series = snapshot.steps.series
-    names: dict[str, tuple[float, ...]] = {}
-    for key, column in series.sections:
-        name = snapshot.keys[key].name
-        ms = _ms(column)
-        known = names.get(name)
-        names[name] = ms if known is None else tuple(map(sum, zip(known, ms, strict=True)))
     return StepSeriesView(
         first=series.first,
         number=series.number,
         start_ms=_ms(series.start_ns),
         wall_ms=_ms(series.wall_ns),
-        names=names,
+        names={name: _ms(column) for name, column in section_series(snapshot).items()},
         cpu_ms=_ms(series.cpu_ns),
         gc_ms=_ms(series.gc_ns),
         switches=series.switches,
@@ -121,7 +135,7 @@ def series_view(snapshot: Snapshot) -> StepSeriesView:
     )
 
 
-def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
+def _ms(column: Sequence[int]) -> tuple[float, ...]:
     return tuple(ns / 1e6 for ns in column)
 
 
@@ -233,8 +247,7 @@ def _off_cpu_as_read(snapshot: Snapshot, engine_ns: float) -> float:
         ns if isinstance(ns, int) and 0 < ns < 2**63 else 0
         for ns in (snapshot.meta.get(key) for key in ("backward_ns", "backward_cpu_ns"))
     )
-    rows = (row for row in snapshot.steps.rows if snapshot.keys[row.key].name == "backward")
-    backward_ns = sum(row.sum_ns for row in rows)
+    backward_ns = sections_as_recorded(snapshot).get("backward", 0)
     if not 0 < cpu <= wall or not backward_ns:
         return 0.0
     return backward_ns * (1 - cpu / wall) - max(0.0, backward_ns - engine_ns)

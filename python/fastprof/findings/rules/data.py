@@ -38,6 +38,7 @@ from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, any_workers, called
 from fastprof.report.origin import is_users
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.steps import sections_as_recorded
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -218,8 +219,8 @@ def _corrected(facts: Facts, ms: float) -> float:
     The loaders' times are as measured, and of all passes over them, not of the steps alone.
     """
     view = facts.report.view
-    rows = (row for row in view.steps.rows if view.keys[row.key].name in DATA)
-    measured = sum(row.sum_ns for row in rows) / 1e6 / max(1, view.steps.measured)
+    recorded = sections_as_recorded(view)
+    measured = sum(recorded.get(name, 0) for name in DATA) / 1e6 / max(1, view.steps.measured)
     return min(1.0, ms / measured) if measured else 1.0
 
 

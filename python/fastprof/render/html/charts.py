@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 
 from fastprof.render.html.heat import cells, row_names
 from fastprof.render.html.markup import Markup, bullets, el, joined, safe_json
+from fastprof.report.phase_names import IN_A_STEP
 from fastprof.tables.blocks import Chart, Line
 
 #: Height of the picture in its own units; its width is the width of the places.
@@ -17,9 +18,9 @@ _ROOM = 1.04
 _REST = 8
 #: A colour has one meaning on a page: sections and kinds of time stand below each other.
 _COLOURS = {
-    "data": 0, "data_loading": 0, "forward": 1, "forward_pass": 1, "backward": 2,
-    "backward_pass": 2, "optimizer": 3, "optimizer_step": 3, "(unaccounted)": _REST, "compute": 6,
-    "gpu_wait": 7, "gc": 4, "lock": 5, "communication": 9, "io": 10, "cpu_wait": 11,
+    **{name: i for i, phase in enumerate(IN_A_STEP) for name in phase},
+    "(unaccounted)": _REST, "compute": 6, "gpu_wait": 7, "gc": 4, "lock": 5, "communication": 9,
+    "io": 10, "cpu_wait": 11,
     "(fastprof)": 12, "fastprof": 12, "other": _REST,
 }  # fmt: skip
 #: Colours of other sections, in their order.

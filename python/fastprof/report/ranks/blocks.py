@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from fastprof.report.phase_names import BACKWARD
+from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.ranks.live.window import COLUMNS, MEASURED, RankWindow, Row, joined
 from fastprof.report.ranks.model import RankRow
-from fastprof.report.ranks.row import Between, RankRun, RankSteps, is_communication
+from fastprof.report.ranks.row import Between, RankRun, RankSteps
 
 #: A window has this many seconds of steps, and at least this many blocks.
 WINDOW_S = 10.0

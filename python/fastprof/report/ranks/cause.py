@@ -8,10 +8,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
-from fastprof.report.phase_names import BACKWARD
+from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.ranks.judge import LATE_SHARE
 from fastprof.report.ranks.model import FunctionExcess
-from fastprof.report.ranks.row import Place, RankRun, RankSteps, is_communication
+from fastprof.report.ranks.row import Place, RankRun, RankSteps
 from fastprof.report.rows import UNACCOUNTED
 
 #: A section or function explains a delay if it accounts for this share of it.

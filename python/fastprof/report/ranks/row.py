@@ -15,12 +15,13 @@ from fastprof.report.functions import split_by_section
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import shown_name
-from fastprof.report.phase_names import BACKWARD
+from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.ranks.health import rank_health
 from fastprof.report.ranks.model import FunctionExcess, RankRow
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
+from fastprof.report.steps import section_series
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.kinds import int_or_none, show
@@ -39,10 +40,6 @@ BETWEEN = ("validation", "checkpoint", "outside")
 _LEAST_BETWEEN = 0.02
 #: Most training loaders whose workers and batch sizes are compared.
 _LOADERS = 20
-
-_COMMUNICATION = frozenset(
-    {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
-)
 
 #: A function of the program: its shown name, file and line.
 Place = tuple[str, str, int]
@@ -280,11 +277,6 @@ def _waits(report: Report) -> dict[str, float]:
 
 
 @lru_cache(maxsize=256)
-def is_communication(section: str) -> bool:
-    """Return whether a section's name says that it waits for other ranks."""
-    return "".join(c for c in section.lower() if c.isalnum()) in _COMMUNICATION
-
-
 def _setup(report: Report) -> tuple[tuple[str, str], ...]:
     meta = report.meta
     found = {
@@ -324,13 +316,7 @@ def _steps(snapshot: Snapshot, most: int) -> RankSteps | None:
     def known(column: Sequence[int]) -> array[float] | None:
         return ms(column) if column else None
 
-    by_name: dict[str, list[int]] = {}
-    for key, column in series.sections:
-        name = snapshot.keys[key].name
-        if name in by_name:
-            by_name[name] = [a + b for a, b in zip(by_name[name], column, strict=True)]
-        else:
-            by_name[name] = list(column)
+    by_name = section_series(snapshot)
     largest = sorted(by_name, key=lambda name: -sum(by_name[name]))[:_SECTIONS]
     numbers = series.number or range(series.first, series.first + n)
     return RankSteps(

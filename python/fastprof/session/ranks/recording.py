@@ -18,7 +18,7 @@ from fastprof.capture.convert import key_from
 from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.report.origin import is_own, is_users, shown_name
-from fastprof.report.phase_names import BACKWARD
+from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.ranks.live.window import (
     COLUMNS,
     MAX_BLOCKS,
@@ -32,7 +32,7 @@ from fastprof.report.ranks.live.window import (
     means,
     measured,
 )
-from fastprof.report.ranks.row import BETWEEN, Function, is_communication, program_of
+from fastprof.report.ranks.row import BETWEEN, Function, program_of
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.snapshot import Key
