@@ -1,6 +1,7 @@
 """The well-known names of sections: fastprof's and the ones that trainers use."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 DATA = ("data", "data_loading")
 FORWARD = ("forward", "forward_pass")
@@ -31,6 +32,7 @@ ALIASES: Mapping[str, str] = {
 }
 
 
+@lru_cache(maxsize=256)
 def is_communication(section: str) -> bool:
     """Return whether a section's name says that it waits for other ranks."""
     return "".join(c for c in section.lower() if c.isalnum()) in _WAITS

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import readable
@@ -276,7 +275,6 @@ def _waits(report: Report) -> dict[str, float]:
     return found
 
 
-@lru_cache(maxsize=256)
 def _setup(report: Report) -> tuple[tuple[str, str], ...]:
     meta = report.meta
     found = {
