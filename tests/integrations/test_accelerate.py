@@ -289,7 +289,10 @@ def test_s4_01_s2_13_switched_off_nothing_is_touched(planted) -> None:
 
 
 def test_s4_08_only_the_primary_rank_logs(planted, monkeypatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+    from fastprof.integrations._session import session
+
+    new = session._new_profiler
+    monkeypatch.setattr(session, "_new_profiler", lambda options: new({**options, "rank": 1}))
     accelerator, kept = Accelerator(cpu=True), Kept()
     model, optimizer, batches = job(accelerator, planted, loader(planted, 2))
     with attach(accelerator, **options(logger=kept)) as profiling:

@@ -315,7 +315,10 @@ def test_s4_01_switched_off_there_are_no_keys_and_nothing_is_touched(pl, planted
 
 
 def test_s4_08_only_the_primary_rank_logs(pl, planted, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+    from fastprof.integrations._session import session
+
+    new = session._new_profiler
+    monkeypatch.setattr(session, "_new_profiler", lambda options: new({**options, "rank": 1}))
     plugin, kept = profiler(), Recorded(pl)
     t = trainer(pl, tmp_path, profiler=plugin, logger=kept.logger)
     t.fit(module(pl, planted), loader(planted, 2))

@@ -336,7 +336,10 @@ def test_s4_01_switched_off_there_are_no_keys_and_nothing_is_touched(planted, tm
 
 
 def test_s4_08_only_the_primary_rank_logs(planted, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+    from fastprof.integrations._session import session
+
+    new = session._new_profiler
+    monkeypatch.setattr(session, "_new_profiler", lambda options: new({**options, "rank": 1}))
     t = trainer(planted, tmp_path, 2)
     profiling = attach(t, **options())
     t.train()

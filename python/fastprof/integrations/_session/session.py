@@ -350,12 +350,14 @@ def _enclosed(
 
 
 def _new_profiler(options: dict[str, Any]) -> Profiler:
+    rank = options.pop("rank", None)
     try:
-        return Profiler(**options)
+        profiler = Profiler(**options)
     except OSError as error:  # the directory existed when the options were checked
         profiler = Profiler(**{**options, "output": None})
         run_of(profiler).faults.add("save_errors", "fastprof: the run will not be saved", error)
-        return profiler
+    run_of(profiler).identity.of_trainer = rank
+    return profiler
 
 
 def _section_after(entry: _Entry, child: str) -> Section | None:

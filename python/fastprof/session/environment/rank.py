@@ -33,6 +33,8 @@ class Identity:
     """Rank and number of processes of a run, as last known for sure."""
 
     def __init__(self) -> None:
+        #: The rank that a trainer knows, also before torch.distributed does; None: no trainer.
+        self.of_trainer: int | None = None
         self._found: tuple[int, int] | None = None
         #: Valid until torch.distributed knows more.  Read once: programs change it.
         self._launched: tuple[int, int] | None = None
@@ -51,6 +53,8 @@ class Identity:
     @property
     def rank(self) -> int:
         """This process's rank; 0 if unknown."""
+        if self.of_trainer is not None:
+            return self.of_trainer
         return self.ask()[0]
 
     @property
