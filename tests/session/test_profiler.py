@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import fastprof
@@ -554,7 +555,7 @@ def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path:
         return sum(i * i for i in range(4000))
 
     recorder = {"outliers": outliers}
-    with fastprof.Profiler(functions=True, rank=0, recorder=recorder) as prof:
+    with fastprof.Profiler(functions=True, recorder=recorder) as prof:
         thread = threading.Thread(target=background, name="prefetcher")
         thread.start()
         for _ in range(20):
@@ -571,7 +572,8 @@ def test_all_tables_name_the_thread_that_ends_the_steps(outliers: int, tmp_path:
     nodes = snapshot.threads[number].nodes
     assert "work" in {snapshot.keys[key].name.rpartition(".")[2] for key in nodes.key}
     assert "prefetcher" not in snapshot.threads[number].name
-    functions = {place[0].rpartition(".")[2] for place in rank_run(snapshot, "0.fprof").program}
+    ranked = replace(snapshot, meta={**snapshot.meta, "rank": 0})
+    functions = {place[0].rpartition(".")[2] for place in rank_run(ranked, "0.fprof").program}
     assert "work" in functions
     assert "background" not in functions
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 from fastprof.names import encodable
@@ -46,4 +47,5 @@ def returning(
         return as_result(kind, function(*args, **kwargs))
 
     made.__module__ = module  # pickles find it there
+    made.__signature__ = signature(function).replace(return_annotation=kind)  # type: ignore[attr-defined]
     return made
