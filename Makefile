@@ -42,6 +42,7 @@ lint:  ## the checks of CI's lint phase, except the build
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	$(BIN)/python tools/layers_c.py
 	$(BIN)/python tools/layers_python.py
+	$(BIN)/python tools/words.py
 
 format:  ## rewrite the sources in the one style
 	$(BIN)/ruff check --fix $(PY_FILES)

@@ -76,7 +76,7 @@ _HEAD = 4
 def elided(text: str, limit: int) -> str:
     """Return printable ``text`` without its middle, if it has more than ``limit`` columns.
 
-    For people, who need no hash; two names may then look alike.  The last word of a dotted name
+    For people, who need no hash; two names may then look the same.  The last word of a dotted name
     stays whole if some of the first one still fits.
     """
     if text_width(text) <= limit:
@@ -97,7 +97,7 @@ def elided(text: str, limit: int) -> str:
 def ends_cut(texts: Sequence[str], limit: int) -> list[str]:
     """Return printable texts without their ends, if these have more than ``limit`` columns.
 
-    For names that begin with what they are.  Two that would look alike have a number.
+    For names that begin with what they are.  Two that would look the same have a number.
     """
     alike: dict[str, dict[str, int]] = {}
     made = []

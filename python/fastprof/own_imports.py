@@ -1,4 +1,4 @@
-"""Keeps the imports of the commands and those of the profiled program apart.
+"""Separates the imports of the commands from those of the profiled program.
 
 A module of the program may have the name of one in the standard library.  A command imports some
 hundred standard modules before the program, and others while it runs and after it.  So:

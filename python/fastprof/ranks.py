@@ -17,7 +17,8 @@ def merge(a: bytes, b: bytes) -> bytes:
     """Return two published values, joined.
 
     Args:
-        a, b: published values, or results of this function, with no rank in common.
+        a: a published value, or a result of this function.
+        b: another one, with no rank in common.
 
     Returns:
         At most 64 KiB.
@@ -35,5 +36,5 @@ def _group(value: bytes) -> RankGroup:
         return decode_group(value)
     rank = HeardRank(window, 0.0, 0.0, lives=True)
     add_blocks(rank, window)
-    patience_s = silent_s = 1.0  # the rank was just heard
+    patience_s = silent_s = 1.0  # its heartbeat is new
     return group_of(window.job, window.world_size, {window.rank: rank}, 0.0, silent_s, patience_s)

@@ -57,7 +57,7 @@ def test_what_rank_0_has_said_is_shown_in_printable_ascii(job, capsys):
     (job / "verdicts").write_bytes(b"Rank 1 is late.\n\x1b[31mred\xff\n")
     assert main(["watch", str(job), "--once"]) == 0
     out = capsys.readouterr().out
-    assert "Said so far:\n- Rank 1 is late.\n- " in out
+    assert "Reported so far:\n- Rank 1 is late.\n- " in out
     assert "\x1b" not in out
 
 
@@ -67,7 +67,7 @@ def test_a_job_that_hangs_is_not_said_to_be_without_a_late_rank(job, capsys):
     (job / "verdicts").write_text(f"Rank 1 is late.\n{hang}\n")
     assert main(["watch", str(job), "--once"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(f"Ranks: 3 of 3, step 480. Rank 0 said: {hang} ms per step, ")
+    assert out.startswith(f"Ranks: 3 of 3, step 480. Rank 0 reported: {hang} ms per step, ")
     (job / "verdicts").write_text(f"{hang}\nSteps end again.\n")
     assert main(["watch", str(job), "--once"]) == 0
     assert "Ranks: 3 of 3, step 480. Rank 1 (host n1) is late by " in capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_a_rank_that_sends_nothing_is_shown_as_silent(job, capsys):
     put(job, 2, age_s=40.0, place="data, decode (dataset.py:31)")
     assert main(["watch", str(job), "--once"]) == 0
     out = capsys.readouterr().out
-    assert "Rank 2: silent for 40.0 s, last seen in data, decode (dataset.py:31)" in out
+    assert "Rank 2: no heartbeat for 40.0 s, last seen in data, decode (dataset.py:31)" in out
 
 
 def test_of_several_jobs_the_newest_is_shown(job, capsys):
@@ -160,7 +160,7 @@ def test_a_job_of_which_nothing_is_heard_for_a_minute_is_dead(job, monkeypatch):
     monkeypatch.setattr(watch_command, "_DEAD_S", 0.05)
     watch = watch_command.Watch(Folder(str(job)))
     assert watch_command._loop(watch, lambda lines: None) == (
-        "No rank has been heard for 0 s: the job is dead, or stopped."
+        "No rank has sent a heartbeat for 0 s: the job is dead, or stopped."
     )
 
 

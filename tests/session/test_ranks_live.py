@@ -415,9 +415,9 @@ def test_a_stopped_rank_is_told_as_silent_and_heard_again(tmp_path):
     with Ranks(tmp_path, 2, 300, 0.0) as ranks:
         wait_until_heard(tmp_path, [1])
         ranks.processes[1].send_signal(signal.SIGSTOP)
-        silent = ranks.wait_for("has been silent for")
+        silent = ranks.wait_for("has sent no heartbeat for")
         ranks.processes[1].send_signal(signal.SIGCONT)
-        ranks.wait_for("is heard again.")
+        ranks.wait_for("has a heartbeat again.")
         ranks.finish()
         said = ranks.end()
     assert [p.returncode for p in ranks.processes] == [0, 0], said

@@ -265,7 +265,7 @@ def test_no_significant_change_in_few_steps_says_how_many_would_see_a_smaller_on
     row = significance.decide([row], level=LEVEL)[0]
     assert row.verdict == "no significant change"
     assert re.fullmatch(
-        "neighbouring steps may be alike, and these are few: fastprof run --steps "
+        "neighbouring steps may be similar, and these are few: fastprof run --steps "
         r"(\d+) would find smaller changes",
         row.reason,
     )

@@ -376,17 +376,17 @@ def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
     job.run(5, blocks=0)
     (line,) = job.said
     assert line == (
-        "70 ranks have been silent for 15.0 s or more, such as rank 100 (host n100): it was last "
-        "seen in data, decode100 after step 288."
+        "70 ranks have sent no heartbeat for 15.0 s or more, such as rank 100 (host n100): it was "
+        "last seen in data, decode100 after step 288."
     )
     assert job.judge.job_now(job.now).verdict == (
-        "No step has ended for 25.0 s: 70 ranks have been silent for 25.0 s or more, such as rank "
-        "100 (host n100), last seen in data, decode100 after step 288; 130 ranks wait."
+        "No step has ended for 25.0 s: 70 ranks have sent no heartbeat for 25.0 s or more, such as "
+        "rank 100 (host n100), last seen in data, decode100 after step 288; 130 ranks wait."
     )
     job.dead.clear()
     job.changes = {}
     job.run(2)
-    assert job.said[1:] == ["70 ranks are heard again."]
+    assert job.said[1:] == ["70 ranks have a heartbeat again."]
 
 
 @pytest.mark.parametrize(
@@ -413,12 +413,16 @@ def test_a_rank_that_goes_silent_is_told_once_and_heard_again():
     job.dead.add(135)
     job.run(5)
     (line,) = job.said
-    assert line.startswith("Rank 135 (host n135) has been silent for 15.0 s: it was last seen in ")
+    assert line.startswith(
+        "Rank 135 (host n135) has sent no heartbeat for 15.0 s: it was last seen in "
+    )
     assert "data, decode135 after step 288." in line
-    assert "Rank 135: silent for " in "\n".join(brief_lines_live(job.judge.job_now(job.now), 100))
+    assert "Rank 135: no heartbeat for " in "\n".join(
+        brief_lines_live(job.judge.job_now(job.now), 100)
+    )
     job.dead.clear()
     job.run(2)
-    assert job.said[1:] == ["Rank 135 (host n135) is heard again."]
+    assert job.said[1:] == ["Rank 135 (host n135) has a heartbeat again."]
 
 
 def test_a_rank_that_hangs_is_told_with_where_it_stands():

@@ -416,12 +416,12 @@ def test_many_ranks_that_fall_silent_are_one_sentence():
     job.silent = set(range(4, 14))
     job.run(5)
     (line,) = job.said
-    assert line.startswith("10 ranks have been silent for 15.")
+    assert line.startswith("10 ranks have sent no heartbeat for 15.")
     assert ", such as rank 4 (host n4): it was last seen after step " in line
     told = job.judge.job_now(job.now).verdict
-    assert "10 ranks have been silent for " in told
+    assert "10 ranks have sent no heartbeat for " in told
     job.silent, job.beat = set(), 5000
-    assert "10 ranks are heard again." in job.tick()
+    assert "10 ranks have a heartbeat again." in job.tick()
 
 
 def test_a_late_rank_that_falls_silent_is_not_said_to_be_late_no_more():
@@ -431,7 +431,7 @@ def test_a_late_rank_that_falls_silent_is_not_said_to_be_late_no_more():
     job.silent = {1}
     job.run(6)
     assert not any("not late any more" in line for line in job.said)
-    assert "Rank 1 (host n1) has been silent for " in job.said[1]
+    assert "Rank 1 (host n1) has sent no heartbeat for " in job.said[1]
 
 
 def test_ranks_that_are_late_in_turns_are_told_as_such():
@@ -540,11 +540,11 @@ def test_a_silent_rank_is_told_within_two_windows_with_where_it_was_seen():
         job.tick()
     assert job.now - silent_since <= 20.0
     (line,) = job.said
-    assert line.startswith("Rank 3 (host n3) has been silent for 15.")
+    assert line.startswith("Rank 3 (host n3) has sent no heartbeat for 15.")
     assert "last seen in data, decode (dataset.py:31) after step " in line
     assert job.run(4) == [line]
     job.silent, job.beat = set(), 5000
-    assert "Rank 3 (host n3) is heard again." in job.tick()
+    assert "Rank 3 (host n3) has a heartbeat again." in job.tick()
 
 
 def test_the_others_are_judged_while_one_rank_is_silent():
@@ -1000,12 +1000,12 @@ def test_a_job_that_hangs_is_not_said_to_have_no_late_rank():
     hang(job, rank=2, seconds=290.0, silent=True)
     told = job.judge.job_now(job.now)
     assert told.verdict.startswith(
-        "No step has ended for 320 s: Rank 2 (host n2) has been silent for 290 s, last seen "
+        "No step has ended for 320 s: Rank 2 (host n2) has sent no heartbeat for 290 s, last seen "
         "in data after step "
     )
     assert told.verdict.endswith("; ranks 0, 1, 3 wait.")
     shown = " ".join(brief_lines_live(told, 200))
-    assert "Rank 2: silent for 290 s, last seen in data" in shown
+    assert "Rank 2: no heartbeat for 290 s, last seen in data" in shown
     assert "No rank is late" not in shown
 
 
@@ -1023,7 +1023,7 @@ def test_steps_end_again_is_said_only_if_a_step_has_ended():
     assert hang(job, rank=2, seconds=30.0)[0].startswith("No step has ended for 15.0 s")
     said = hang(job, rank=2, seconds=60.0, silent=True)
     assert len(said) == 1
-    assert said[0].startswith("Rank 2 (host n2) has been silent for ")
+    assert said[0].startswith("Rank 2 (host n2) has sent no heartbeat for ")
     job.judge.listen_anew(job.now)
     assert "Steps end again." not in hang(job, rank=2, seconds=5.0, silent=True)
     assert "Steps end again." in job.tick()

@@ -51,7 +51,7 @@ _HELP = f"""\
 usage: fastprof COMMAND ...
 
 commands:
-{chr(10).join(f"  {name:<12}{said}" for name, (_, said) in _TABLE.items())}
+{chr(10).join(f"  {name:<12}{text}" for name, (_, text) in _TABLE.items())}
 
 options:
   -h, --help   show this text, or that of a command

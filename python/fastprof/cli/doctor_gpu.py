@@ -38,17 +38,17 @@ if sys.argv[1] not in sys.path:
 from fastprof import _core
 driver, cupti, nvml = json.loads(sys.argv[2])
 if sys.argv[3] == "probe":
-    told = _core.gpu_probe(driver, cupti, True)
+    found = _core.gpu_probe(driver, cupti, True)
 elif sys.argv[3] == "health":
     devices = _core.gpu_probe(driver, (), True)["driver"]["devices"]
-    told = _core.nvml_probe(nvml, tuple(device["bus_id"] for device in devices))
+    found = _core.nvml_probe(nvml, tuple(device["bus_id"] for device in devices))
 else:
     recorder = _core.Recorder()
-    told = recorder.gpu_start(cupti, driver, initialise=True, tier="auto")
+    found = recorder.gpu_start(cupti, driver, initialise=True, tier="auto")
     recorder.gpu_stop()
     gpu = recorder.export()["gpu"]
-    told["clock_replaced"] = bool(gpu and gpu["counters"]["clocks_taken_back"])
-json.dump(told, answer)
+    found["clock_replaced"] = bool(gpu and gpu["counters"]["clocks_taken_back"])
+json.dump(found, answer)
 answer.close()
 """
 _TIERS = {"callbacks": "launch callbacks", "external": "external correlation"}

@@ -60,7 +60,7 @@ def program_name(program: str) -> str:
 
 
 def link_latest(folder: str) -> None:
-    """Link ``latest`` beside a run's folder to it, unless the name belongs to something else."""
+    """Link ``latest`` next to a run's folder to it, unless the name belongs to something else."""
     link = Path(folder).parent / LATEST
     if link.exists() and not link.is_symlink():
         return

@@ -108,5 +108,5 @@ def _loop(watch: Watch, show: Callable[[Sequence[str]], None]) -> str:
         show(lines)
         silent = watch.silent_s()
         if silent > _DEAD_S:
-            return f"No rank has been heard for {silent:.0f} s: the job is dead, or stopped."
+            return f"No rank has sent a heartbeat for {silent:.0f} s: the job is dead, or stopped."
         time.sleep(_EVERY_S)

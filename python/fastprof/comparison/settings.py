@@ -58,7 +58,7 @@ _NEVER = frozenset(
     }
 )
 
-#: Fields of ``meta`` that tell machines apart.
+#: Fields of ``meta`` that distinguish machines.
 _OF_MACHINE = ("host_id", "hostname", "machine", "cpu")
 
 #: What the other side has instead of a missing value.

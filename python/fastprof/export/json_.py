@@ -34,7 +34,7 @@ SCHEMA = "fastprof.report/1"
 
 #: Fields that only serve the value in memory.
 _LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "correct_times", "known"})
-#: Properties to write beside the fields.
+#: Properties to write in addition to the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
     StepTable: ("measured",),
     SectionRow: ("gpu_ms", "kernels", "blocked_ms"),

@@ -41,7 +41,7 @@ class Draft:
 
     ``ms`` is the gross saving per span and ``grade`` returns the severity of a rest of it.
     ``group`` names the functions with this time, ``sections`` the sections; ``everywhere``: the
-    time is in the whole span, beside the sections ``without``.  ``places`` splits ``ms`` by
+    time is in the whole span, outside the sections ``without``.  ``places`` splits ``ms`` by
     outermost section, ``shared`` by group, if known; ``claims`` gives directly how many ms of
     another rule's time this explains, ``thins`` which part of any other rule's time, if it is
     spread over the whole step.  Any finding of the rules in ``yields_to`` explains all of it.
@@ -154,7 +154,9 @@ def need_sample(facts: Facts) -> None:
 def need_observed(facts: Facts) -> None:
     """Abstain if there may be a GPU that was not observed: the host may only wait for it."""
     if facts.hidden_gpu:
-        raise Abstain("the GPU was not observed, so waiting for it cannot be told from the work")
+        raise Abstain(
+            "the GPU was not observed, so waiting for it cannot be distinguished from the work"
+        )
 
 
 def need_functions(facts: Facts) -> None:
@@ -267,7 +269,7 @@ def share_draft(
         fix: the change, if it differs from the rule's text.
         places: the time by outermost section, if it is not that of the group.
         claims, beside: see :class:`Draft`.
-        on_host: the host's own work, of which at most the part beside an idle GPU can be saved; a
+        on_host: the host's own work, of which at most the part with an idle GPU can be saved; a
             sentence behind the first one tells which part.
     """
     if on_host:

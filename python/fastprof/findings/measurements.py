@@ -542,7 +542,7 @@ class Facts:
         """The optimizer's time per span, without forward and backward in its closure."""
         ms, groups = self.phase("optimizer"), ("data", "forward", "backward")
         if ms is not None:
-            # A trainer's closure has separate sections: they are beside this one, not in it.
+            # A trainer's closure has separate sections: they are outside this one.
             held = (self.use(group).places for group in groups)
             nested = sum(places.get(name, 0.0) for places in held for name in PHASES["optimizer"])
         else:
@@ -614,7 +614,7 @@ class Facts:
     def others_are_known(self) -> bool:
         """Whether the CPU use of other programs was recorded.
 
-        Beside other ranks it is not known: most of it is theirs, and they have their part.
+        With other ranks it is not known: most of it is theirs, and they have their part.
         """
         told = isinstance(self.report.meta.get("others_cpu_ns"), int)
         return told and self.own_cpus is not None and self.ranks_on_cpus == 1

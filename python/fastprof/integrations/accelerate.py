@@ -155,7 +155,7 @@ class _Window(HasRun):
         self._session.step()
 
     def export_chrome_trace(self, path: str) -> None:
-        """Save the run beside ``path``, as ``.fprof`` (called by Accelerate)."""
+        """Save the run next to ``path``, as ``.fprof`` (called by Accelerate)."""
         if self._recorded:
             _save(self._session, os.path.splitext(path)[0])
 

@@ -346,7 +346,7 @@ class _ProfilerMethods(HasRun):
 class _CallbackMethods:
     """Puts a :class:`FastprofProfiler` into the trainer, for users who can only add a callback.
 
-    A profiler that the trainer already has continues beside it.  The arguments are those
+    A profiler that the trainer already has continues, too.  The arguments are those
     of the profiler.
     """
 

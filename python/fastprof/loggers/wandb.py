@@ -14,7 +14,7 @@ class WandB:
 
     Args:
         run: the run; None: the current run of ``wandb.init()``, when it is first needed.
-        own_axis: log without ``step``, in a separate row, with ``profile/step`` beside.
+        own_axis: log without ``step``, in a separate row, with ``profile/step``.
 
     Raises:
         TypeError: ``run`` has no ``log``.

@@ -35,7 +35,7 @@ _PIECE = 1 << 14
 #: fastprof writes one; other tools may have joined some.
 _MOST_MEMBERS = 16
 
-#: What a reader accepts unless it is told otherwise.
+#: What a reader accepts by default.
 _LIMITS = Limits()
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from fastprof.names import readable
 from fastprof.report.figures import plural
-from fastprof.report.ranks.live.now import JobNow, RankNow
+from fastprof.report.ranks.live.now import NO_HEARTBEAT, JobNow, RankNow
 from fastprof.report.ranks.model import RankReport, RankRow
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.cells import Table, number, short
@@ -91,7 +91,7 @@ def live_heading(job: JobNow) -> str:
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
-    """Return lines on ranks that are silent, stand or wait."""
+    """Return lines on ranks without a heartbeat, and those that are stalled or wait."""
     states = [f"Rank {row.rank}: {row.state}" for row in job.rows if is_told(row)]
     told = [line for text in states[:_STATES] for line in wrapped(text, width, rest="  ")]
     if len(states) > _STATES:
@@ -100,8 +100,8 @@ def state_lines(job: JobNow, width: int) -> list[str]:
 
 
 def is_told(row: RankNow) -> bool:
-    """Return whether a rank is silent, stands or waits."""
-    return row.state.startswith(("silent", "stands", "waits"))
+    """Return whether a rank has no heartbeat, is stalled or waits."""
+    return row.state.startswith((NO_HEARTBEAT, "stands", "waits"))
 
 
 def _parts(rows: Sequence[RankRow]) -> list[dict[str, float]]:

@@ -12,22 +12,22 @@ from fastprof.tables.layout import table_lines, without_unknown, wrapped
 _SECTIONS = 4
 
 
-def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> list[str]:
+def watch_lines(job: JobNow, messages: Sequence[str], width: int, height: int) -> list[str]:
     """Return the ranks as at most about ``height`` lines of at most ``width`` columns.
 
     Args:
-        said: rank 0's latest messages.
+        messages: rank 0's latest ones.
         height: lines; late ranks and ranks with a message come first.
     """
     steps = max((row.steps for row in job.rows), default=0)
     head = f"Ranks: {len(job.rows)} of {job.world_size}, step {steps}. {job.verdict}"
     lines = wrapped(head, width)
     told = state_lines(job, width)
-    log = [line for text in said for line in wrapped(text, width, "- ")]
+    log = [line for text in messages for line in wrapped(text, width, "- ")]
     room = max(4, height - len(lines) - len(told) - len(log) - 6)
     lines += ["", *_table(job, room, width)]
     lines += [*([""] if told else []), *told]
-    return [*lines, *(["", "Said so far:", *log] if log else [])]
+    return [*lines, *(["", "Reported so far:", *log] if log else [])]
 
 
 def _table(job: JobNow, room: int, width: int) -> list[str]:

@@ -70,7 +70,7 @@ class Finding:
     ``saving_ms`` is an estimate per step, less the savings of findings of more specific rules;
     ``saving_share`` is the same as a fraction of the step, or of the recording without steps.  Both
     are None if the rule has no time, or cannot tell how much the fix saves.  ``saving_total_ms`` is
-    the saving in the whole recording if the time lies beside the steps, else None.
+    the saving in the whole recording if the time lies outside the steps, else None.
     """
 
     rule: str

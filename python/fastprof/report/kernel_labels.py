@@ -50,7 +50,7 @@ def short_kernel(name: str, *, whole_function: bool = False) -> str:
     """Return the short name of one kernel; others may have the same.
 
     Args:
-        whole_function: tell the variants of elementwise kernels apart: vectorized, unrolled.
+        whole_function: distinguish the variants of elementwise kernels: vectorized, unrolled.
     """
     text = _UNNAMED.sub("", name[:_MOST_READ])
     if text.startswith("_Z"):
@@ -76,7 +76,7 @@ def short_kernel(name: str, *, whole_function: bool = False) -> str:
 def short_kernels(names: Iterable[str]) -> Mapping[str, str]:
     """Return the short name of each kernel; those of different kernels differ.
 
-    What is still alike when variants are told apart has a number.
+    What is still the same with the variants has a number.
     """
     known = sorted(set(names))
     by_label = _by_label({name: short_kernel(name) for name in known})

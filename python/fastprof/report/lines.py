@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fastprof.snapshot import Key, Snapshot
 
-#: Of fewer samples nothing is said: with 40, a share of 50 % is one of 35 to 65 %.
+#: Of fewer samples nothing is reported: with 40, a share of 50 % is one of 35 to 65 %.
 LEAST_SAMPLES = 40
 
 

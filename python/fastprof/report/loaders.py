@@ -317,7 +317,7 @@ def any_workers(rows: Sequence[LoaderRow]) -> bool:
 
 
 def most_workers(cpus: float, *, waits: bool) -> int:
-    """Return how many workers have a free CPU beside the training process.
+    """Return how many workers have a free CPU while the training process runs.
 
     Args:
         waits: loading waits for files or the network, which needs no CPU.

@@ -1,6 +1,6 @@
 """The rows about the GPU and its memory in a :class:`~fastprof.report.model.Report`.
 
-Times are integer nanoseconds where they must add up exactly, with the same in milliseconds beside
+Times are integer nanoseconds where they must add up exactly, with the same in milliseconds next to
 them; shares are fractions of 1; an unknown value is None.
 """
 
@@ -183,7 +183,7 @@ class ThrottleRow:
 class GpuHealthRow:
     """A device's readings from the driver, about one per second; None: the driver had no value.
 
-    Means over at most ``samples`` samples, with extremes beside them.  The clock is the clock of
+    Means over at most ``samples`` samples, with their extremes.  The clock is the clock of
     the multiprocessors, over samples in which the device was not idle.  Of ``throttle_samples``
     samples, ``throttled`` is the fraction with throttled clocks, ``slowed`` the fraction with
     another reason than the power cap; several ``reasons``, the most frequent first, may apply at

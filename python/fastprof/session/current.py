@@ -1,7 +1,7 @@
 """The one run of this process: its holder, and events that end it besides ``stop()``.
 
 Sections, the profiling hook and the clock belong to the process, so it has one run at a
-time.  A fork ends the run in the child, silently; the exit of the interpreter ends it like
+time.  A fork ends the run in the child, without a message; the exit of the interpreter ends it like
 ``stop()``, so that no recorded data is lost.
 """
 

@@ -16,7 +16,7 @@ clock = time.perf_counter_ns
 UNTIMED = 1.0
 
 #: A hook takes some microseconds. If it took longer than this, the thread waited for a CPU
-#: meanwhile, and so would the program have done (at a load of 11, one call in ten of those beside
+#: meanwhile, and so would the program have done (at a load of 11, one call in ten of those with
 #: backward waited, for 5 to 20 ms).
 _LONG_NS = 1_000_000
 
@@ -42,7 +42,7 @@ class OwnTime:
 
     @property
     def untimed_ns(self) -> int:
-        """An estimate of the time of the hooks on torch beside :attr:`ns`."""
+        """An estimate of the time of the hooks on torch outside :attr:`ns`."""
         return round(max(0, self.ns - self.whole_ns) * UNTIMED)
 
     def took(self, began: int, ns: int, apart_ns: int) -> None:

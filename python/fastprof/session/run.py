@@ -70,7 +70,7 @@ class Run:
         self.watches = Watches(self, self.faults, profiles)
         #: What the run consists of; integrations append their hooks.
         self.parts = make_parts(self, options)
-        # Those that hear of more than the run's begin, steps and end.
+        # Those that are called for more than the run's begin, steps and end.
         self.functions = self.parts.of(FunctionHook)
         #: Parts of the run with another optimizer on other data.
         self.stages = self.parts.of(Stages)

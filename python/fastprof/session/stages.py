@@ -1,4 +1,4 @@
-"""Tells stages of a run apart: pretraining and finetuning have different steps.
+"""Distinguishes stages of a run: pretraining and finetuning have different steps.
 
 A stage begins when an optimizer that has not stepped before steps on a batch of a loader that the
 current stage has not used.  If an optimizer of an earlier stage steps again, they were no stages

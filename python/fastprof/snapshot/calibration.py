@@ -1,4 +1,4 @@
-"""The hook's own cost per kind of event, as measured beside a run."""
+"""The hook's own cost per kind of event, as measured next to a run."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated

@@ -108,6 +108,6 @@ def chart_top(values: Sequence[float]) -> tuple[float, int]:
     usual = ordered[-1 - allowed] if ordered else 0.0
     if not ordered or ordered[-1] <= 2 * usual:
         return (ordered[-1] if ordered else 0.0) or 1.0, 0
-    # A few values beside zeros: nothing is usual.
+    # A few values among zeros: nothing is usual.
     top = _ABOVE * usual or ordered[-1]
     return top, sum(value > top for value in ordered)

@@ -211,7 +211,7 @@ def _narrowed(table: Table, width: int) -> Table:
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     names = [i for i in table.left if not _is_words(table, i)]
     for _ in range(excess):
-        # Shorten the widest names first, so that none is cut short beside one with room to spare.
+        # Shorten the widest names first, so that none is cut short next to one with room to spare.
         wide = [i for i in names if widths[i] > max(_NAME, len(table.headers[i]))]
         if not wide:
             break
@@ -228,7 +228,7 @@ def _narrowed(table: Table, width: int) -> Table:
 def _split(table: Table, width: int) -> list[Table]:
     """Return the table with shortened names, in as few parts as that allows.
 
-    In several parts names have more room than beside all columns.
+    In several parts names have more room than with all columns.
     """
     parts = _parts(_narrowed(table, width), width)
     if len(parts) == 1:

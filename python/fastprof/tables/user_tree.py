@@ -13,7 +13,7 @@ from fastprof.tables.layout import table_lines, wrapped
 from fastprof.tables.report import other_threads_text, thread_name
 from fastprof.tables.run_phases import PHASE_NAMES
 
-#: Number of a function's library parts to name beside the functions under it.
+#: Number of a function's library parts to name with the functions under it.
 _PARTS = 2
 #: A part with a smaller share of the function's time is left out.
 _LEAST = 0.1

@@ -313,7 +313,7 @@ def _verdict(effect: Effect, p: float, level: float) -> Effect:
         if effect.wanted > MAX_SERIES:  # steps that no run keeps
             remedy = "several runs per side"
         reason = (
-            "neighbouring steps may be alike, and these are few: "
+            "neighbouring steps may be similar, and these are few: "
             f"{remedy} would find smaller changes"
         )
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)

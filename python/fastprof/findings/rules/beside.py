@@ -26,7 +26,7 @@ from fastprof.snapshot import Key
 _LIMIT = LIMITS["unaccounted-share"]
 #: A larger part counts as most of it.
 _MOST = 0.5
-#: A larger share of the step is told if it is left out.
+#: A larger share of the step is reported if it is left out.
 _SAID = 0.01
 #: One may be a check before the training, another the last one.
 _REPEATED = 3
@@ -147,7 +147,7 @@ def validation_share(facts: Facts) -> Draft | None:
 
 
 def own_section(facts: Facts) -> Draft | None:
-    """Time of the program's largest section beside forward and backward.
+    """Time of the program's largest section outside forward and backward.
 
     Excludes the phases of a step within it. No finding if torch takes most of the rest: a loss is a
     part of training. On a GPU it counts only the time in which the GPU is idle.

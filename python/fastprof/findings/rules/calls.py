@@ -48,7 +48,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     """An optimizer above its share that updates parameter by parameter.
 
     The saving is the measured one of this class's fused version; it is unknown for an optimizer of
-    the program's.  Silent if there is no fused version.
+    the program's.  Not reported if there is no fused version.
     """
     need_functions(facts)
     need_steps(facts)
@@ -422,7 +422,7 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
     rows = [r for r in operators.rows
             if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
     ran = [r for r in rows if r.name.startswith("aten::")]
-    # Where in a step they ran is unknown: only use them if they cannot be a loop beside forward.
+    # Where in a step they ran is unknown: only use them if they cannot be a loop outside forward.
     calls = facts.use("tensor-calls")
     inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
     beside = calls.calls - inside

@@ -87,7 +87,7 @@ def _who(facts: Facts, own: bool, others: str) -> str:
 
 
 def _threads_with_cpus(facts: Facts) -> tuple[str, ...]:
-    """Return how many threads find a CPU beside other programs; empty if all do.
+    """Return how many threads find a CPU while other programs run; empty if all do.
 
     An operation ends with its slowest thread: two threads on 1.5 CPUs took ten times as long as
     one.

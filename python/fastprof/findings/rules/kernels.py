@@ -220,7 +220,7 @@ def _kernel_draft(
 def kernel_launch_overhead(facts: Facts) -> Draft | None:
     """Time of cudaLaunchKernel on the host, from torch.profiler's operators.
 
-    Silent beside small-batch, which is about the same time and more.
+    Not reported with small-batch, which is about the same time and more.
     """
     need_sample(facts)
     operators = facts.report.operators

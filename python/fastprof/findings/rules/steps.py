@@ -142,7 +142,7 @@ def _seen(facts: Facts, series: StepSeriesView, which: str) -> str:
 
 
 def _judged(facts: Facts) -> tuple[StepSeriesView, str]:
-    """Return the steps that must be alike, and which they are; empty: all steps of the run.
+    """Return the steps that must be similar, and which they are; empty: all steps of the run.
 
     They are those of the longest stage, without those that torch.profiler slowed down.
     """
@@ -278,7 +278,7 @@ def optimizer_share(facts: Facts) -> Draft | None:
 def forward_share(facts: Facts) -> Draft | None:
     """Forward above its usual share, as a note.
 
-    Silent in a job of several ranks, which wait for each other in it.
+    Not reported in a job of several ranks, which wait for each other in it.
     """
     if facts.ranks > 1 and facts.split_by_section("communication").get("forward"):
         raise Abstain("forward includes the wait for other ranks: see fastprof merge")
@@ -317,10 +317,10 @@ def recomputation(facts: Facts) -> Draft | None:
 def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; the saving assumes that it took as long as forward.
 
-    Silent if activations are recomputed (torch.utils.checkpoint), because backward then contains a
-    forward, if the program calls torch.autograd.grad (gradients of gradients are part of what it
-    computes), and in a job of several ranks, which wait for each other in backward. Above its usual
-    share it is a note.
+    Not reported if activations are recomputed (torch.utils.checkpoint), because backward then
+    contains a forward, if the program calls torch.autograd.grad (gradients of gradients are part
+    of what it computes), and in a job of several ranks, which wait for each other in backward.
+    Above its usual share it is a note.
     """
     need_steps(facts)
     forward, backward = facts.phase("forward"), facts.phase("backward")

@@ -166,7 +166,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
 
 
 def _without_moves(use: Use, ms: float) -> dict[str, float] | None:
-    """Return where ``ms`` of the time of ``use`` is, beside moves to the GPU; None: as all of it.
+    """Return where ``ms`` of the time of ``use`` is, without moves to the GPU; None: as all of it.
 
     fastprof opens the section h2d around these moves.
     """

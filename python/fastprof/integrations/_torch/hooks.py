@@ -445,7 +445,7 @@ class Hooks(Guarded):
     def _aside(
         self, section: Any, wanted: Callable[[Any, Any], bool] | None = None, phase: str = ""
     ) -> tuple[Before, After]:
-        """Return handlers that open and close a section beside the phases of a step.
+        """Return handlers that open and close a section outside the phases of a step.
 
         ``phase``: a phase of the run to enter and leave with it.
         """

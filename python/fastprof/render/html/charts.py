@@ -86,7 +86,7 @@ def figure(chart: Chart) -> Markup:
 
 
 def legend(names: Sequence[tuple[str, int]]) -> Markup | None:
-    """Return names beside their colours."""
+    """Return names with their colours."""
     return bullets(
         [joined([swatch(colour), el("span", name, class_="what")]) for name, colour in names],
         class_="legend",

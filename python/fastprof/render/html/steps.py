@@ -114,7 +114,7 @@ def _histogram(
 ) -> Chart:
     low, high = min(shown), max(shown)
     width = (high - low) / min(_BARS, max(1, math.isqrt(4 * len(shown))))
-    if not width:  # a single bar needs room beside it
+    if not width:  # a single bar needs room on its sides
         width = max(high, 1.0) / 10
         low = max(0.0, low - 1.5 * width)
         high = low + 3 * width

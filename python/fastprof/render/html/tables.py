@@ -37,7 +37,7 @@ def limited(table: Table, names: Sequence[str] = ()) -> Table:
 
 
 def step_table(report: Report) -> Table:
-    """Return each section's share of a step, beside its target."""
+    """Return each section's share of a step, with its target."""
     return limited(steps_table(report), [row.name for row in report.steps.rows])
 
 

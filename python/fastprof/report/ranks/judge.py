@@ -408,7 +408,7 @@ def _residuals(values: Sequence[float]) -> list[float]:
 
 
 def _noise(residuals: Sequence[float], means: int) -> float:
-    """Return the standard deviation of a block, larger if neighbouring blocks are alike.
+    """Return the standard deviation of a block, larger if neighbouring blocks are similar.
 
     ``residuals`` are blocks minus their mean; ``means`` is the number of different means.
     """
@@ -470,7 +470,7 @@ def groups_in_step(walls: Mapping[int, float]) -> list[list[int]]:
 def out_of_step(counts: Sequence[int], paces_ms: Sequence[float]) -> frozenset[int]:
     """Return the ranks that make more or fewer steps than the others, each faster or slower.
 
-    No rank waits for such a rank in each step: it is a learner beside actors, or it only evaluates.
+    No rank waits for such a rank in each step: it is a learner among actors, or it only evaluates.
 
     Args:
         counts: number of steps per rank, in the same time.

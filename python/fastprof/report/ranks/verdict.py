@@ -21,7 +21,7 @@ from fastprof.report.ranks.judge import FALSE_ALARMS, Lateness, Series, lateness
 from fastprof.report.ranks.model import SELDOM, HungRank, LatePeriod, LateStep, RankRow, Straggler
 from fastprof.report.ranks.row import RankRun
 
-#: Ranks that are late by at least this share of the latest rank's delay are named beside it.
+#: Ranks that are late by at least this share of the latest rank's delay are named with it.
 ALSO_LATE = 0.5
 #: A test that cannot detect a delay of this share of the step does not clear the ranks.
 _BLIND = 0.1
@@ -360,7 +360,7 @@ def straggler_of(
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
         without_cpu_wait=test.plain and noteworthy,
-        # Functions are known for the whole run only, in which ranks that take turns are alike.
+        # Functions are known for the whole run only, in which ranks that take turns are equal.
         functions=()
         if window is not None and any(late[i].windows for i in others)
         else function_excess(run, [runs[i] for i in others], worth(one)),

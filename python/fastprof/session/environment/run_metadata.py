@@ -1,7 +1,7 @@
 """Run metadata for comparisons: versions, CPUs, command, environment.
 
 It contains the versions of the libraries that the program has imported, the model of the CPUs and
-how many it may use, a hash that tells machines apart, its command line and the environment
+how many it may use, a hash that distinguishes machines, its command line and the environment
 variables that affect its speed.  Nothing is imported for it.  Values that may be secrets are left
 out.
 """

@@ -29,7 +29,7 @@ OFF, WAITING, ON = "off", "waiting", "on"
 STOP_LIMIT_S = 2.0
 FLUSH_LIMIT_S = 0.25
 
-#: The first polls come after 1, 2, 4 ... steps, the others this many steps apart.
+#: The first polls come after 1, 2, 4 ... steps, the others each time after this many steps.
 _POLL_EVERY = 64
 
 

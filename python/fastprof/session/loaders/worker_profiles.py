@@ -170,7 +170,7 @@ def _starts_workers(loader: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _File(Record):
-    """A worker's data beside its trees."""
+    """A worker's data without its trees."""
 
     worker: Count
     fetches: tuple[Count, Count, Count]

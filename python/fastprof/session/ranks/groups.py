@@ -3,7 +3,7 @@
 The first of 32 consecutive ranks is their leader: it publishes the group of their windows.
 Leaders of 32 such groups do the same, until few enough are left for rank 0.  Launchers number
 the ranks of a machine consecutively, so most of a leader's ranks are on its machine or near it.
-If a leader goes silent, the reader of its group makes the group.
+If a leader sends no heartbeat, the reader of its group makes the group.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Groups:
                 judge.hear(keys[key], value, now)
 
     def listen_anew(self, now: float) -> None:
-        """Count silence from ``now`` on: until now no rank could be heard."""
+        """Count time without a heartbeat from ``now`` on: until now none could arrive."""
         for heard in self._heard.values():
             heard.listen_anew(now)
         self._read = {key: (group, now, lives) for key, (group, _, lives) in self._read.items()}
@@ -111,7 +111,7 @@ class Groups:
             if found is not None and (group is None or found.beat != group.beat):
                 group, since, lives = found, now, group is not None
                 if level == 1 and number * FAN != self.rank:
-                    self._heard.pop(number, None)  # its leader is heard again
+                    self._heard.pop(number, None)  # its leader sends heartbeats again
             self._read[level, number] = group, since, lives
             if lives and level == 1 and now - since >= SILENT_S / 2 and number not in self._heard:
                 self._take_over(number, since, now)

@@ -65,7 +65,7 @@ _RETRY_S = 5.0
 _LOST_S = 60.0
 #: Number of steps after which to ask torch.distributed for the rank again.
 _ASK_RANK = 10
-#: Ranks connect this far apart.
+#: Time between the connections of ranks.
 _APART_S = 0.02
 _MOST_APART_S = 20.0
 
@@ -367,7 +367,7 @@ class _Talk:
                 self._judge_at = now + max(_PUBLISH_S, took * _PART)
 
     def listen_anew(self) -> None:
-        """Forget a time in which no rank could be heard: it does not count as silence."""
+        """Forget a time in which no heartbeat could arrive: it counts for no rank."""
         now = time.monotonic()
         if self._groups is not None:
             self._groups.listen_anew(now)
@@ -461,7 +461,7 @@ class _Talk:
             self._other = None
             return True
         if self._publish_at:
-            # It has written since this one did, so it continues.  Both decide alike: one is left.
+            # It has written since this one did, so it continues.  Both decide so: one is left.
             self._other = None
             self.owns = os.getpid() < there.process != os.getppid()
             return self.owns

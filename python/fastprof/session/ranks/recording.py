@@ -1,6 +1,6 @@
 """Turns a rank's recording into the windows that it publishes.
 
-A thread beside the training thread reads it, while the training thread waits for the GIL.
+Another thread than the training thread reads it, while the training thread waits for the GIL.
 So it copies the last steps and the self times of the tree as bytes, which is fast, and looks
 up their functions only when rank 0 asks.
 """

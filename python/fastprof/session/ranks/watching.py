@@ -37,7 +37,7 @@ class Watch:
         self._world = window.world_size
         #: The last beat read from each rank, and when it was new by this machine's clock.
         self._beats: dict[int, tuple[int, float]] = {}
-        #: Steps of each rank when the watch began: it has heard less than rank 0.
+        #: Steps of each rank when the watch began: it has received less than rank 0.
         self._steps: dict[int, int] = {}
 
     def look(self) -> JobNow | None:
@@ -83,7 +83,7 @@ class Watch:
         hang = self._hang()
         still = all(self._steps.get(row.rank) == row.steps for row in job.rows)
         if hang and still and not job.verdict.startswith(HANGS):
-            job = replace(job, late=None, verdict=f"Rank 0 said: {hang}")
+            job = replace(job, late=None, verdict=f"Rank 0 reported: {hang}")
         over = len(job.rows) == self._world and all(row.ended for row in job.rows)
         return None if over or not windows else job
 
@@ -97,7 +97,7 @@ class Watch:
         return ""
 
     def silent_s(self) -> float:
-        """Return for how many seconds this watch has heard no rank."""
+        """Return for how many seconds this watch has received no heartbeat."""
         now = time.monotonic()
         return min((now - heard for _, heard in self._beats.values()), default=0.0)
 

@@ -21,7 +21,7 @@ from fastprof.report.ranks.verdict import ENGINE, LatenessTest, Verdict, straggl
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.student import critical
 
-#: These quantiles of equal ranks are two standard deviations apart.
+#: These quantiles of equal ranks differ by two standard deviations.
 _LOW, _HIGH = 0.1587, 0.8413
 _FREEDOM = 1000
 

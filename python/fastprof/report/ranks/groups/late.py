@@ -31,7 +31,7 @@ class GroupJudge(Judge):
         self._named: dict[int, RankHeard] = {}
 
     def hear_group(self, group: RankGroup, now: float) -> None:
-        """Take the group of all heard ranks; ``now``: seconds of any one clock."""
+        """Take the group of all ranks with a heartbeat; ``now``: seconds of any one clock."""
         if (group.job, group.world_size) != (self._group.job, self._group.world_size):
             self.ignored["of another job or rank"] += 1
             return
@@ -43,7 +43,7 @@ class GroupJudge(Judge):
             self._ranks[one.rank] = self._as_heard(one, now)
         kept = {*_windows(group), *self._named, *self._lates}
         for rank in [rank for rank in self._ranks if rank not in kept]:
-            if self._ranks[rank].said:  # it was silent and no longer is
+            if self._ranks[rank].said:  # it sends heartbeats again
                 self._ranks[rank].heard = now
             else:
                 del self._ranks[rank]
@@ -54,7 +54,7 @@ class GroupJudge(Judge):
         return sorted(self._lates)
 
     def job_now(self, now: float) -> JobNow:
-        """Return the state of the job; its rows are late, silent and standing ranks."""
+        """Return the state of the job; its rows are ranks that are late, stalled or lost."""
         job = super().job_now(now)
         late = () if job.late is None else (job.late.rank, *job.late.also)
         rows = tuple(row for row in job.rows if row.rank in late or row.rank in self._named)
@@ -72,7 +72,7 @@ class GroupJudge(Judge):
         return HeardRank(window, at if lost else now, at, lives=True, said=said)
 
     def _due(self, now: float) -> tuple[list[int], int]:
-        # The place of a standing rank is known, but none of its blocks.
+        # The place of a stalled rank is known, but none of its blocks.
         known = {rank: self._ranks.get(rank) for rank in {*_windows(self._group), *self._lates}}
         live = [
             number

@@ -27,7 +27,7 @@ _WIDTH = 1.01
 _LOG_WIDTH = math.log(_WIDTH)
 MAX_BUCKET = 2500
 MAX_BLOCKS = 48
-#: Number of kept windows of ranks with the most own work; of silent and standing ranks named.
+#: Number of kept windows of ranks with the most own work; of named ranks that are stalled or lost.
 MOST = 6
 #: Number of kept windows of ranks with the most CPU time, and the most time between steps.
 MOST_OTHER = 2
@@ -42,7 +42,7 @@ Block = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RankHeard:
-    """A rank that is silent or stands: its last known place, ``seconds`` ago."""
+    """A rank that is stalled or without a heartbeat: its last known place, ``seconds`` ago."""
 
     rank: int
     host: str
@@ -66,7 +66,7 @@ class RankGroup:
 
     ``active`` ranks train.  ``quiet`` of these have ended no step for long; ``waiting`` of the
     quiet ones wait for others, and ``standing`` lists some of the rest.  ``silent`` ranks have
-    not been heard for long; ``lost`` lists some.  Of ``unclear`` quiet ranks it is not known
+    sent no heartbeat for long; ``lost`` lists some.  Of ``unclear`` quiet ranks it is not known
     whether their GPUs wait.  For ``still_s`` no rank has ended a step.
     """
 
@@ -141,7 +141,7 @@ def group_of(
 
     Args:
         now: on the clock of their arrival times.
-        silent_s: a rank that was not heard for this long is silent.
+        silent_s: after this time a rank counts as without a heartbeat.
         patience_s: a rank that has ended no step for this long is quiet.
     """
     blocks: dict[str, dict[Block, dict[int, int]]] = {}

@@ -1,4 +1,4 @@
-"""Tells which ranks hang or are silent, as far as the last windows of the ranks show it."""
+"""Finds which ranks hang or send no heartbeat, as far as the last windows of the ranks show it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class QuietRanks:
 
     ``ranks`` train, and ``quiet`` of them are quiet.  Of these, ``waiting`` wait for others, and of
     ``unclear`` ones it is not known whether their GPUs do.  ``stand`` lists those that are not
-    known to wait, or some of them; ``wait`` lists the waiting ones, or none.  Others are silent:
-    ``silents`` ranks, and ``silent`` lists them, or some of them.  No rank has ended a step since
-    ``moved_at``.
+    known to wait, or some of them; ``wait`` lists the waiting ones, or none.  Others send no
+    heartbeat: ``silents`` ranks, and ``silent`` lists them, or some of them.  No rank
+    has ended a step since ``moved_at``.
     """
 
     ranks: int
@@ -52,7 +52,7 @@ class QuietRanks:
         return found, self._places_text(every)
 
     def text(self, now: float) -> tuple[str, bool]:
-        """Return which ranks are silent, stand or wait, and whether others still end steps."""
+        """Return which ranks send no heartbeat, are stalled or wait; whether others end steps."""
         moves = self.silents + self.quiet < self.ranks
         stands = self.quiet - self.waiting
         if not self.silents and not stands and (moves or not self.waiting):

@@ -1,4 +1,4 @@
-"""Collects the windows of each rank while the job runs; finds silent and standing ranks."""
+"""Collects the windows of each rank while the job runs; finds lost and stalled ranks."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -12,12 +12,12 @@ from fastprof.report.ranks.live.window import RankWindow, decode, is_unclear, is
 from fastprof.report.ranks.row import MAX_RANKS
 
 _LONG_STEPS = 5.0
-#: Silence is reported again when this many times as many ranks are silent.
+#: Missing heartbeats are reported again for this many times as many ranks.
 _GROWN = 2
 
 
 class HeardRanks:
-    """Takes the windows of ranks and reports silent and standing ranks.
+    """Takes the windows of ranks and reports those without a heartbeat and stalled ones.
 
     Args:
         job: the job; windows of other jobs are ignored.
@@ -60,7 +60,7 @@ class HeardRanks:
         add_blocks(known, window)
 
     def listen_anew(self, now: float) -> None:
-        """Count silence from ``now`` on: until now no rank could be heard."""
+        """Count time without a heartbeat from ``now`` on: until now none could arrive."""
         for rank in self._ranks.values():
             rank.heard = rank.moved = now
         self._stuck_at = now
@@ -75,7 +75,7 @@ class HeardRanks:
         return self._ranks
 
     def _silent(self, now: float) -> list[str]:
-        """Return sentences on ranks that have gone silent or are heard again."""
+        """Return sentences on ranks that send no heartbeat, or send some again."""
         unnamed = self._unnamed()
         silent, new, again = 0, [], []
         for _, rank in sorted(self._ranks.items()):
@@ -101,11 +101,11 @@ class HeardRanks:
         return said
 
     def _unnamed(self) -> int:
-        """Return the number of silent ranks about which nothing else is known."""
+        """Return the number of ranks without a heartbeat about which nothing else is known."""
         return 0
 
     def _standing(self, now: float) -> list[str]:
-        """Return sentences on ranks that stand still while others wait for them."""
+        """Return sentences on stalled ranks while others wait for them."""
         of = self._quiet(now)
         gpus = any(rank.window.cuda for rank in self._ranks.values())
         found, text = of.hang(gpus) if of.quiet == of.ranks >= 2 else ((), "")
@@ -121,7 +121,7 @@ class HeardRanks:
     def _quiet(self, now: float, *, once: bool = False) -> QuietRanks:
         """Return the ranks that have ended no step for long.
 
-        ``once``: also those that were heard only once, which may be of an earlier start.
+        ``once``: also those with only one heartbeat, which may be of an earlier start.
         """
         ranks = [
             r
@@ -146,6 +146,6 @@ class HeardRanks:
 
 
 def patience_s(ranks: Collection[HeardRank]) -> float:
-    """Return the seconds without a step after which a rank stands still."""
+    """Return the seconds without a step after which a rank is stalled."""
     rows = [row["wall"] for rank in ranks for row in list(rank.blocks.values())[-2:]]
     return max(SILENT_S, _LONG_STEPS * (median(rows) / 1e6 if rows else 0.0))

@@ -59,7 +59,7 @@ class _Late:
     misses: int = 0
     changes: int = 0
     last: int = 0
-    #: Ranks that were named beside it, and have been late since.
+    #: Ranks that were named with it, and have been late since.
     also: frozenset[int] = frozenset()
     #: Only the last minute shows it, not yet a single window.
     slow: bool = False
@@ -241,7 +241,7 @@ class Judge(HeardRanks):
     def _compare_minute(self, live: Sequence[int], end: int) -> Compared | None:
         """Compare ranks in the last minute before step ``end``, in longer blocks of steps.
 
-        It shows a delay that is small beside the noise of a window, and one in few steps.
+        It shows a delay that is small compared with the noise of a window, and one in few steps.
         """
         size = _LONGER * max(self._ranks[rank].size for rank in live)
         over = max((last for *_, last in self._episodes), default=0)
@@ -277,7 +277,7 @@ class Judge(HeardRanks):
             sure |= verdict.late_ms.keys()
             if verdict.late_ms:
                 found.append(verdict)
-            # Beside a rank that is certainly late, others may be less late.
+            # With a rank that is certainly late, others may be less late.
             if may_be_late([run for run in members if run.row.rank not in verdict.late_ms]):
                 found.append(by_steps(members, FALSE_ALARMS))
         late = {
@@ -307,7 +307,7 @@ class Judge(HeardRanks):
                 self._update(known, late, live, now)
                 continue
             ms = mean_late(found.runs, rank, known.straggler.signal)
-            if ms is None:  # it is silent, or has ended
+            if ms is None:  # it sends no heartbeat, or has ended
                 continue
             # A change within the window makes the delay look like chance.
             if ms >= known.straggler.late_ms / 2:
@@ -466,7 +466,7 @@ def _cannot_tell(found: Compared, late_ms: float) -> bool:
 
 
 def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:
-    """Return whether a rank that was named beside a late one is still similarly late."""
+    """Return whether a rank that was named with a late one is still similarly late."""
     late = known.straggler
     ms = mean_late(runs, rank, late.signal)
     return ms is None or ALSO_LATE / 2 * late.late_ms <= ms < _CHANGE * late.late_ms

@@ -12,8 +12,9 @@ from fastprof.report.ranks.live.window import is_waiting
 from fastprof.report.ranks.model import Straggler
 from fastprof.report.ranks.verdict import waiting_signals
 
-#: A rank that is not heard for this many seconds is silent.
+#: A rank counts as without a heartbeat after this many seconds.
 SILENT_S = 15.0
+NO_HEARTBEAT = "no heartbeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class RankNow:
 
     ``work_ms`` is its own work, also None if its window lacks the data for it; as in the verdict,
     it may leave out waits for a CPU.  ``late_ms`` is its own work minus the median of the others.
-    ``state`` is a remark such as ``silent for 20.0 s``.
+    ``state`` is a remark such as ``no heartbeat for 20.0 s``.
     """
 
     rank: int
@@ -41,22 +42,22 @@ class RankNow:
 class JobNow:
     """The ranks of a job at one moment.
 
-    ``rows`` are the heard ranks, or those of ``heard`` ranks to name; ``own_without_waits``: their
-    own work leaves out waits for a CPU.  ``late`` is the rank that the others wait for.
-    ``verdict`` says so, or that no rank is late, or that it is unknown.
+    ``rows`` are the ranks with a heartbeat, or those of ``heard`` ranks to name;
+    ``own_without_waits``: their own work leaves out waits for a CPU.  ``late`` is the rank
+    that the others wait for.  ``verdict`` says so, or that no rank is late, or that it is unknown.
     """
 
     world_size: int
     rows: tuple[RankNow, ...]
     late: Straggler | None
     verdict: str
-    #: Number of heard ranks; None: the number of rows.
+    #: Number of ranks with a heartbeat; None: the number of rows.
     heard: int | None = None
     own_without_waits: bool = False
 
     @property
     def known(self) -> int:
-        """Number of ranks that were heard."""
+        """Number of ranks that sent a heartbeat."""
         return len(self.rows) if self.heard is None else self.heard
 
 
@@ -115,7 +116,8 @@ def _state(rank: HeardRank, late: bool, now: float) -> str:
     if window.ended:
         return "ended"
     if now - rank.heard >= SILENT_S:
-        return f"silent for {duration((now - rank.heard) * 1000)}, last seen{where}".rstrip(",")
+        lost = duration((now - rank.heard) * 1000)
+        return f"{NO_HEARTBEAT} for {lost}, last seen{where}"
     if window.steps and now - rank.moved >= SILENT_S:
         still = duration((now - rank.moved) * 1000)
         if is_waiting(window):

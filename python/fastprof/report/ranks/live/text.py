@@ -16,7 +16,7 @@ HANGS, MOVES = "No step has ended for", "Steps end again."
 _SAME = 0.6
 #: A difference that is longer than the delay by this factor contains waits that the delay does not.
 _LONGER = 1.1
-#: More silent or standing ranks than these share one sentence.
+#: More ranks without a heartbeat, or stalled ones, than these share one sentence.
 NAMED = 3
 
 
@@ -35,21 +35,21 @@ def _with_host(rank: int, host: str | None) -> str:
 
 
 def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) -> list[str]:
-    """Return the sentences on ranks that have gone silent.
+    """Return the sentences on ranks that no longer send heartbeats.
 
     Args:
         new: those with known details.
         count: the number of all.
-        more: others were silent before.
+        more: others sent none before.
         now: on the clock of their arrival times.
     """
     if count <= NAMED and count == len(new):
         return [
-            f"{rank_named(rank.window)} has been silent for {_since_heard(rank, now)}: it was last "
-            f"seen{_where_seen(rank)}."
+            f"{rank_named(rank.window)} has sent no heartbeat for {_since_heard(rank, now)}: it "
+            f"was last seen{_where_seen(rank)}."
             for rank in new
         ]
-    text = f"{plural(count, 'more rank' if more else 'rank')} have been silent"
+    text = f"{plural(count, 'more rank' if more else 'rank')} have sent no heartbeat"
     if new:
         shortest = max(new, key=lambda rank: rank.heard)
         text += (
@@ -60,10 +60,10 @@ def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) ->
 
 
 def heard_text(again: Sequence[HeardRank], count: int) -> list[str]:
-    """Return the sentences on ``count`` ranks that are heard again; some are known."""
+    """Return the sentences on ``count`` ranks that send heartbeats again; some are known."""
     if count <= NAMED and count == len(again):
-        return [f"{rank_named(rank.window)} is heard again." for rank in again]
-    return [f"{plural(count, 'rank')} {'is' if count == 1 else 'are'} heard again."]
+        return [f"{rank_named(rank.window)} has a heartbeat again." for rank in again]
+    return [f"{plural(count, 'rank')} {'has' if count == 1 else 'have'} a heartbeat again."]
 
 
 def hang_text(
@@ -76,12 +76,12 @@ def hang_text(
     still_s: float,
     now: float,
 ) -> str:
-    """Return one sentence on the ranks that are silent, stand and wait.
+    """Return one sentence on the ranks without a heartbeat, the stalled and the waiting ones.
 
     Args:
-        silent: silent ranks, or some of them.
+        silent: ranks without a heartbeat, or some of them.
         silents: the number of all.
-        stand: standing ranks, or some of them.
+        stand: stalled ranks, or some of them.
         stands: the number of all.
         wait: names the waiting ranks.
         waits: their number.
@@ -91,15 +91,15 @@ def hang_text(
     parts = []
     if silents <= NAMED:
         parts += [
-            f"{rank_named(rank.window)} has been silent for {_since_heard(rank, now)}, last seen"
-            f"{_where_seen(rank)}"
+            f"{rank_named(rank.window)} has sent no heartbeat for {_since_heard(rank, now)}, last "
+            f"seen{_where_seen(rank)}"
             for rank in silent
         ]
     elif silent:
         shortest = max(silent, key=lambda rank: rank.heard)
         parts.append(
-            f"{plural(silents, 'rank')} have been silent for {_since_heard(shortest, now)} or "
-            f"more, such as {_inside(silent[0])}, last seen{_where_seen(silent[0])}"
+            f"{plural(silents, 'rank')} have sent no heartbeat for {_since_heard(shortest, now)} "
+            f"or more, such as {_inside(silent[0])}, last seen{_where_seen(silent[0])}"
         )
     if stands <= NAMED:
         parts += [f"{rank_named(rank.window)} is in {place_of(rank.window)}" for rank in stand]

@@ -39,7 +39,7 @@ _MAX_FILE = 160
 #: Columns of times in a block; the first is always known.  ``gpu_wait``: the GPU ran collectives
 #: in which all ranks wait for the last, and computed nothing.
 COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd", "gpu_wait")
-#: Beside them, the share of a block's steps that were measured, in thousandths: steps without the
+#: With them, the share of a block's steps that were measured, in thousandths: steps without the
 #: function hook are not.
 MEASURED = "measured"
 
