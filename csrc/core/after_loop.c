@@ -212,7 +212,7 @@ fp_thread_end_loop(fp_thread *t)
 {
     const fp_outliers *o = t->outliers;
     if (t->steps == NULL || o == NULL || !t->steps->paused ||
-        fp_steps_measured(t->steps) == 0 ||
+        t->steps->measured.count == 0 ||
         (o->window_steps != 0 && o->seen_steps == 0)) {
         return 0; /* no look since the first step: usual values are unknown */
     }

@@ -1,6 +1,22 @@
 #include "core/steps.h"
 
-int
+static void
+add(fp_step_times *of, const fp_alloc *a, int64_t ticks)
+{
+    uint64_t n = ++of->count;
+    if (n == 1 || ticks < of->min_ticks) {
+        of->min_ticks = ticks;
+    }
+    if (n == 1 || ticks > of->max_ticks) {
+        of->max_ticks = ticks;
+    }
+    of->sum_ticks += ticks;
+    of->sum_sq += (double)ticks * (double)ticks;
+    of->recent[(n - 1) % FP_STEPS_RECENT] = ticks;
+    fp_hist_add(&of->hist, a, ticks);
+}
+
+fp_step_kind
 fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now)
 {
     int64_t ticks = now > s->start ? now - s->start : 0;
@@ -11,23 +27,18 @@ fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now)
     s->count++;
     if (s->unprofiled) {
         s->apart++;
-        return 0;
+        if (s->settles != 0) {
+            s->settles -= s->settles != FP_SETTLES_ON;
+            return FP_STEP_APART;
+        }
+        add(&s->plain, a, ticks);
+        return FP_STEP_PLAIN;
     }
-    uint64_t n = fp_steps_measured(s);
-    if (n == 0) {
-        return 0;
+    if (s->count <= s->skip) {
+        return FP_STEP_APART;
     }
-    if (n == 1 || ticks < s->min_ticks) {
-        s->min_ticks = ticks;
-    }
-    if (n == 1 || ticks > s->max_ticks) {
-        s->max_ticks = ticks;
-    }
-    s->sum_ticks += ticks;
-    s->sum_sq += (double)ticks * (double)ticks;
-    s->recent[(n - 1) % FP_STEPS_RECENT] = ticks;
-    fp_hist_add(&s->hist, a, ticks);
-    return 1;
+    add(&s->measured, a, ticks);
+    return FP_STEP_MEASURED;
 }
 
 void
@@ -45,9 +56,9 @@ fp_steps_resume(fp_steps *s, int64_t now)
 }
 
 uint32_t
-fp_steps_recent(const fp_steps *s, int64_t *ticks, uint32_t capacity)
+fp_step_times_recent(const fp_step_times *s, int64_t *ticks, uint32_t capacity)
 {
-    uint64_t n = fp_steps_measured(s);
+    uint64_t n = s->count;
     uint64_t kept = n < FP_STEPS_RECENT ? n : FP_STEPS_RECENT;
     kept = kept < capacity ? kept : capacity;
     for (uint64_t i = 0; i < kept; i++) {

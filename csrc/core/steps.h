@@ -7,6 +7,27 @@
 
 enum { FP_STEPS_RECENT = 4096 };
 
+/* What a step counts as. */
+typedef enum fp_step_kind {
+    FP_STEP_APART,    /* warm-up, or the steps around a change of the hook */
+    FP_STEP_MEASURED, /* with the function hook */
+    FP_STEP_PLAIN,    /* without it; a part of fp_steps.apart */
+} fp_step_kind;
+
+/* The durations of one kind of steps. */
+typedef struct fp_step_times {
+    uint64_t count;
+    int64_t sum_ticks;
+    double sum_sq; /* of ticks */
+    int64_t min_ticks;
+    int64_t max_ticks;
+    fp_hist hist;
+    int64_t recent[FP_STEPS_RECENT]; /* ring */
+} fp_step_times;
+
+/* No step counts as plain before the hook is removed again. */
+#define FP_SETTLES_ON UINT32_MAX
+
 typedef struct fp_steps {
     uint64_t count;       /* all steps */
     uint64_t skip;        /* first steps: warm-up, counted but not measured */
@@ -15,26 +36,15 @@ typedef struct fp_steps {
     int64_t paused_ticks; /* pauses of the current step */
     int64_t paused_at;    /* start of the current pause */
     int64_t ticks;        /* of the last step */
-    int64_t sum_ticks;
-    double sum_sq; /* of ticks */
-    int64_t min_ticks;
-    int64_t max_ticks;
-    fp_hist hist;
-    int64_t recent[FP_STEPS_RECENT]; /* ring; measured steps only */
+    fp_step_times measured;
+    fp_step_times plain;
+    uint32_t settles; /* steps to leave out before plain ones */
     uint8_t paused;
     uint8_t unprofiled; /* the current step counts as apart */
 } fp_steps;
 
-/* Number of measured steps: all but the warm-up and those apart. */
-static inline uint64_t
-fp_steps_measured(const fp_steps *s)
-{
-    return s->count > s->skip ? s->count - s->skip - s->apart : 0;
-}
-
-/* Ends the current step at [now] and begins the next.  Returns 1 if the step
- * was measured, 0 if it was warm-up or apart. */
-int
+/* Ends the current step at [now] and begins the next. */
+fp_step_kind
 fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now);
 
 /* Pauses the current step at [now]. */
@@ -48,6 +58,7 @@ fp_steps_resume(fp_steps *s, int64_t now);
 /* Copies the last durations, at most [capacity], oldest first.  Returns their
  * number. */
 uint32_t
-fp_steps_recent(const fp_steps *s, int64_t *ticks, uint32_t capacity);
+fp_step_times_recent(const fp_step_times *s, int64_t *ticks,
+                     uint32_t capacity);
 
 #endif

@@ -18,10 +18,10 @@ columns_of(const fp_series *s)
 static void
 put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
 {
-    const fp_series *s = &t->split->series;
+    const fp_series *s = &t->split->measured.series;
     uint64_t row = nth % FP_STEPS_RECENT;
     int64_t delay_ns = s->delay_ns[row];
-    *into = (fp_pair_step){.ticks = t->steps->recent[row],
+    *into = (fp_pair_step){.ticks = t->steps->measured.recent[row],
                            .delay_ns = delay_ns > 0 ? delay_ns : 0};
     for (uint32_t i = 0; i < columns_of(s); i++) {
         into->section[i] = s->column[i].ticks[row];
@@ -33,7 +33,7 @@ put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
 static void
 put_plain(fp_pair_step *into, const fp_thread *t)
 {
-    const fp_series *series = &t->split->series;
+    const fp_series *series = &t->split->measured.series;
     const fp_split_sums *step = &t->split->step;
     *into =
         (fp_pair_step){.ticks = t->steps->ticks,
@@ -51,7 +51,7 @@ uint32_t
 fp_pairs_settle(const fp_steps *s, int64_t ticks)
 {
     int64_t recent[FP_PAIRS_NEAR];
-    uint32_t n = fp_steps_recent(s, recent, FP_PAIRS_NEAR);
+    uint32_t n = fp_step_times_recent(&s->measured, recent, FP_PAIRS_NEAR);
     int64_t least = n != 0 ? recent[0] : ticks;
     for (uint32_t i = 1; i < n; i++) {
         least = recent[i] < least ? recent[i] : least;
@@ -87,7 +87,7 @@ fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle)
     p->settle = settle;
     fp_pair_block *b = &p->under_way;
     *b = (fp_pair_block){.first = t->steps->count};
-    uint64_t n = fp_steps_measured(t->steps);
+    uint64_t n = t->steps->measured.count;
     while (b->near_count < FP_PAIRS_NEAR && b->near_count < n) {
         put_measured(&b->near[b->near_count], t, n - 1 - b->near_count);
         b->near_count++;
@@ -124,10 +124,47 @@ fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
     else if (measured) {
         fp_pair_block *b = last_block(p);
         put_measured(&b->near[b->near_count++], t,
-                     fp_steps_measured(t->steps) - 1);
+                     t->steps->measured.count - 1);
         if (b->near_count == 2 * FP_PAIRS_NEAR ||
             p->nth >= p->settle + FP_PAIRS_NEAR) {
             p->state = FP_PAIRS_IDLE;
         }
     }
+}
+
+uint32_t
+fp_pairs_kept(const fp_pairs *p)
+{
+    return p->blocks < FP_PAIRS_BLOCKS ? (uint32_t)p->blocks : FP_PAIRS_BLOCKS;
+}
+
+/* The lower median, which a rare slow step does not change. */
+static int64_t
+median_ns(const fp_pair_step *step, uint32_t n, double ns_per_tick)
+{
+    int64_t sorted[2 * FP_PAIRS_NEAR];
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t ns =
+            (int64_t)((double)step[i].ticks * ns_per_tick) - step[i].delay_ns;
+        uint32_t at = i;
+        for (; at > 0 && sorted[at - 1] > ns; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = ns;
+    }
+    return sorted[(n - 1) / 2];
+}
+
+int
+fp_pairs_medians(const fp_pairs *p, uint32_t back, double ns_per_tick,
+                 int64_t *plain_ns, int64_t *hooked_ns)
+{
+    const fp_pair_block *b =
+        &p->block[(p->blocks - 1 - back) % FP_PAIRS_BLOCKS];
+    if (b->plain_count == 0 || b->near_count == 0) {
+        return 0;
+    }
+    *plain_ns = median_ns(b->plain, b->plain_count, ns_per_tick);
+    *hooked_ns = median_ns(b->near, b->near_count, ns_per_tick);
+    return 1;
 }

@@ -70,6 +70,16 @@ fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle);
 void
 fp_pairs_end(fp_pairs *p, int valid);
 
+/* Number of blocks kept. */
+uint32_t
+fp_pairs_kept(const fp_pairs *p);
+
+/* The medians in ns of the steps of a block, less their waits for a CPU;
+ * [back] counts from the last block, 0.  Returns 0 if a side has no step. */
+int
+fp_pairs_medians(const fp_pairs *p, uint32_t back, double ns_per_tick,
+                 int64_t *plain_ns, int64_t *hooked_ns);
+
 /* A step of [t] has ended; call this before its section times are reset. */
 void
 fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured);

@@ -241,10 +241,10 @@ add_sums(fp_split_sums *into, const fp_split_sums *from)
 }
 
 static void
-put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
-        unsigned watched, const fp_usage *now)
+put_row(const fp_split *s, fp_split_steps *of, uint32_t row, uint64_t number,
+        int64_t start, unsigned watched, const fp_usage *now)
 {
-    fp_series *series = &s->series;
+    fp_series *series = &of->series;
     series->number[row] = (int64_t)number;
     int64_t cpu_ns = spent(s->at.cpu_ns, now->cpu_ns);
     series->start[row] = start;
@@ -254,7 +254,7 @@ put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
     series->faults[row] = spent(s->at.faults, now->faults);
     series->delay_ns[row] =
         s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
-    s->delay_steps += s->delay_at_ns >= 0;
+    of->delay_steps += s->delay_at_ns >= 0;
     int seen = (watched & FP_SIGNAL_FUNCTIONS) != 0;
     /* A wait for the GPU during a collection is subtracted twice; a negative
      * sum must not look like -1, which means unknown. */
@@ -266,27 +266,32 @@ put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
     series->autograd[row] = !seen ? -1 : autograd > 0 ? autograd : 0;
     fp_series_put_sections(series, row);
     if (cpu_ns >= 0) {
-        s->cpu_ns += cpu_ns;
-        s->cpu_steps++;
+        of->cpu_ns += cpu_ns;
+        of->cpu_steps++;
     }
 }
 
 void
-fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
+fp_split_end_step(fp_thread *t, int64_t start, int64_t now, fp_step_kind kind)
 {
     fp_split *s = t->split;
+    int measured = kind == FP_STEP_MEASURED;
+    fp_split_steps *of = measured                ? &s->measured
+                         : kind == FP_STEP_PLAIN ? s->plain
+                                                 : NULL;
     charge_all(t, now, measured);
     fp_usage usage = fp_usage_end(&s->usage, &s->at, t->steps->ticks, now);
     end_delay(t, &usage);
     unsigned watched = s->signals & s->signals_before;
-    if (measured) {
-        add_sums(&s->sum, &s->step);
+    if (of != NULL) {
+        add_sums(&of->sum, &s->step);
         for (int i = 0; i < FP_SIGNALS; i++) {
-            s->signal_steps[i] += watched >> i & 1;
+            of->signal_steps[i] += watched >> i & 1;
         }
-        uint64_t n = fp_steps_measured(t->steps);
-        put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), t->steps->count - 1,
-                start, watched, &usage);
+        uint64_t n =
+            measured ? t->steps->measured.count : t->steps->plain.count;
+        put_row(s, of, (uint32_t)((n - 1) % FP_STEPS_RECENT),
+                t->steps->count - 1, start, watched, &usage);
     }
     if (s->pairs != NULL) {
         fp_pairs_end_step(s->pairs, t, measured);
@@ -295,6 +300,27 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     s->signals_before = s->signals;
     s->step = s->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
     s->placed_delay_ns = 0;
+}
+
+fp_status
+fp_split_keep_plain(fp_thread *t)
+{
+    fp_split *s = t->split;
+    if (s == NULL) {
+        return FP_ENOTFOUND;
+    }
+    if (s->plain == NULL) {
+        s->plain = fp_alloc_zeroed(&t->alloc, 1, sizeof(*s->plain));
+    }
+    return s->plain != NULL ? FP_OK : FP_ENOMEM;
+}
+
+fp_series *
+fp_split_series(fp_split *s, fp_run_phase phase)
+{
+    return phase == FP_RUN_STEPS ? &s->measured.series
+           : phase == FP_RUN_UNPROFILED && s->plain != NULL ? &s->plain->series
+                                                            : NULL;
 }
 
 void
@@ -397,16 +423,31 @@ fp_split_destroy(fp_thread *t)
 {
     if (t->split != NULL) {
         fp_own_file_close(&t->split->delay);
-        fp_series_fini(&t->split->series, &t->alloc);
+        fp_series_fini(&t->split->measured.series, &t->alloc);
+        if (t->split->plain != NULL) {
+            fp_series_fini(&t->split->plain->series, &t->alloc);
+            fp_alloc_give(&t->alloc, t->split->plain, 1,
+                          sizeof(fp_split_steps));
+        }
         fp_alloc_give(&t->alloc, t->split->pairs, 1, sizeof(fp_pairs));
         fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));
         t->split = NULL;
     }
 }
 
+static size_t
+column_bytes(const fp_series *s)
+{
+    return s->columns * FP_STEPS_RECENT * sizeof(int64_t);
+}
+
 size_t
 fp_split_bytes(const fp_split *s)
 {
-    return sizeof(*s) + s->series.columns * FP_STEPS_RECENT * sizeof(int64_t) +
-           (s->pairs != NULL ? sizeof(*s->pairs) : 0);
+    size_t bytes = sizeof(*s) + column_bytes(&s->measured.series) +
+                   (s->pairs != NULL ? sizeof(*s->pairs) : 0);
+    if (s->plain != NULL) {
+        bytes += sizeof(*s->plain) + column_bytes(&s->plain->series);
+    }
+    return bytes;
 }

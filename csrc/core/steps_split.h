@@ -35,7 +35,7 @@ enum {
     FP_SIGNALS = 3, /* their number */
 };
 
-/* Sums of one step, or of all measured steps. */
+/* Sums of one step, or of many. */
 typedef struct fp_split_sums {
     int64_t kind[FP_KIND_COUNT]; /* ticks */
     int64_t covered_ticks;       /* in sections that cover; part of kind */
@@ -46,15 +46,22 @@ typedef struct fp_split_sums {
     uint64_t gc_runs[FP_GC_GENERATIONS];
 } fp_split_sums;
 
+/* The steps of one kind: their sums, and the last ones one by one. */
+typedef struct fp_split_steps {
+    fp_split_sums sum;
+    int64_t cpu_ns;
+    uint64_t cpu_steps;                /* steps with known cpu_ns */
+    uint64_t delay_steps;              /* ... and with known delay_ns */
+    uint64_t signal_steps[FP_SIGNALS]; /* ... that each source observed */
+    fp_series series;
+} fp_split_steps;
+
 typedef struct fp_split {
     fp_split_sums step; /* the current step */
     fp_split_sums kept; /* the current step when it was paused */
-    fp_split_sums sum;
-    int64_t cpu_ns;                    /* of measured steps */
-    uint64_t cpu_steps;                /* measured steps with known cpu_ns */
-    uint64_t delay_steps;              /* ... and with known delay_ns */
-    uint64_t signal_steps[FP_SIGNALS]; /* ... that each source observed */
-    unsigned signals;                  /* current sources */
+    fp_split_steps measured;
+    fp_split_steps *plain;   /* owned; NULL: no step ran without the hook */
+    unsigned signals;        /* current sources */
     unsigned signals_before; /* sources at the end of the last step */
     uint32_t covers;         /* open sections that cover */
     fp_kind cover_kind;      /* of the outermost one */
@@ -79,9 +86,8 @@ typedef struct fp_split {
     uint8_t shares_cpus;
     fp_split_place place[FP_SPLIT_PLACES];
     uint32_t places;
-    uint16_t used; /* in this step: index + 1 of the first */
-    fp_series series;
-    struct fp_pairs *pairs; /* owned; NULL: no step ran without the hook */
+    uint16_t used;          /* in this step: index + 1 of the first */
+    struct fp_pairs *pairs; /* owned; NULL like `plain` */
 } fp_split;
 
 /* Starts a step at [now] and drops the current one.  Creates the split if
@@ -116,7 +122,16 @@ fp_split_bytes(const fp_split *s);
 /* The step that began at [start] ends at [now]; call this before its section
  * times are reset.  [t] has a split. */
 void
-fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured);
+fp_split_end_step(fp_thread *t, int64_t start, int64_t now, fp_step_kind kind);
+
+/* Gives [t] room for plain steps.  FP_ENOTFOUND: it has no split. */
+fp_status
+fp_split_keep_plain(fp_thread *t);
+
+/* Where the times of the section at the bottom go in this phase of the run;
+ * NULL: nowhere. */
+fp_series *
+fp_split_series(fp_split *s, fp_run_phase phase);
 
 /* Pauses the current step at [now], and resumes it.  Both accept a thread
  * without a split. */

@@ -50,7 +50,8 @@ fp_thread_destroy(fp_thread *t)
     fp_split_destroy(t);
     fp_waits_fini(&t->waits, &a);
     if (t->steps != NULL) {
-        fp_hist_fini(&t->steps->hist, &a);
+        fp_hist_fini(&t->steps->measured.hist, &a);
+        fp_hist_fini(&t->steps->plain.hist, &a);
         fp_alloc_give(&a, t->steps, 1, sizeof(*t->steps));
     }
     fp_outliers_destroy(t->outliers);

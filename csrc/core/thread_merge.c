@@ -171,7 +171,8 @@ fp_thread_bytes(const fp_thread *t)
         bytes += fp_split_bytes(t->split);
     }
     if (t->steps != NULL) {
-        bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);
+        bytes += sizeof(*t->steps) + hist_bytes(&t->steps->measured.hist) +
+                 hist_bytes(&t->steps->plain.hist);
     }
     bytes += fp_outliers_bytes(t->outliers);
     for (int p = 0; p < FP_RUN_PHASES; p++) {

@@ -125,9 +125,11 @@ fp_thread_touch_bottom(fp_thread *t)
         s->touched = 1;
         s->next_touched = t->touched;
         t->touched = s;
-        if (FP_UNLIKELY(!s->has_column) && t->split != NULL &&
-            t->run_phase == FP_RUN_STEPS) {
-            fp_series_add_column(&t->split->series, &t->alloc, s);
+        if (FP_UNLIKELY(!s->has_column) && t->split != NULL) {
+            fp_series *series = fp_split_series(t->split, t->run_phase);
+            if (series != NULL) {
+                fp_series_add_column(series, &t->alloc, s);
+            }
         }
     }
     return s;

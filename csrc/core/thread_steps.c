@@ -62,9 +62,21 @@ fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle)
     if (t->steps->count < t->steps->skip || t->split == NULL) {
         return FP_ENOTFOUND;
     }
-    fp_status status = fp_pairs_begin(&t->split->pairs, t, settle);
+    fp_status status = fp_split_keep_plain(t);
+    if (status == FP_OK) {
+        status = fp_pairs_begin(&t->split->pairs, t, settle);
+    }
     t->steps->unprofiled = status == FP_OK;
+    t->steps->settles = settle;
     return status;
+}
+
+void
+fp_thread_settle_hooked(fp_thread *t)
+{
+    if (t->steps != NULL && t->steps->unprofiled) {
+        t->steps->settles = FP_SETTLES_ON;
+    }
 }
 
 void
@@ -121,18 +133,18 @@ fp_thread_end_step(fp_thread *t, int64_t now)
         fp_thread_charge_bottom(t, now);
     }
     int64_t start = t->steps->start;
-    int measured = fp_steps_end(t->steps, &t->alloc, now);
-    if (measured) {
+    fp_step_kind kind = fp_steps_end(t->steps, &t->alloc, now);
+    if (kind == FP_STEP_MEASURED) {
         end_outlier(t, start, now);
     }
     else if (t->steps->count == t->steps->skip) {
         begin_outliers(t, now); /* the warm-up is over */
     }
     if (t->split != NULL) {
-        fp_split_end_step(t, start, now, measured);
+        fp_split_end_step(t, start, now, kind);
     }
     for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
-        if (measured) {
+        if (kind != FP_STEP_APART) {
             s->steps_ticks += s->step_ticks;
             s->steps++;
         }
@@ -144,5 +156,5 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     if (paused) {
         fp_thread_pause_step(t, now);
     }
-    return measured;
+    return kind == FP_STEP_MEASURED;
 }

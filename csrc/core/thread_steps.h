@@ -30,6 +30,11 @@ fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
 fp_status
 fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle);
 
+/* The hook is on again, but steps are not measured yet: it slows the next
+ * ones more than later ones. */
+void
+fp_thread_settle_hooked(fp_thread *t);
+
 /* Steps run with the hook again; a measured step begins at [now].  If not
  * [valid], the steps without the hook did other work and are not compared. */
 void
@@ -39,8 +44,8 @@ fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now);
 void
 fp_thread_restart_step(fp_thread *t, int64_t now);
 
-/* Ends a step at [now].  fp_thread_start_steps was called.  Returns what
- * fp_steps_end does. */
+/* Ends a step at [now].  fp_thread_start_steps was called.  Returns 1 if it
+ * was measured. */
 int
 fp_thread_end_step(fp_thread *t, int64_t now);
 

@@ -75,7 +75,9 @@ export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
 static uint64_t
 lost_samples(const fp_thread *t)
 {
-    uint64_t lost = t->steps != NULL ? t->steps->hist.lost : 0;
+    uint64_t lost = t->steps != NULL ? t->steps->measured.hist.lost +
+                                           t->steps->plain.hist.lost
+                                     : 0;
     for (int p = 0; p < FP_RUN_PHASES; p++) {
         const fp_section *s;
         uint32_t at = 0;
@@ -214,6 +216,7 @@ export_all(fp_export *x, const fp_gpu_view *view, int with_trace)
      * outlier. */
     fp_export_put(&d, "outliers", fp_outliers_export(x));
     fp_export_put(&d, "steps", fp_export_steps(x));
+    fp_export_put(&d, "plain_steps", fp_export_plain_steps(x));
     fp_export_put(&d, "muted", export_muted(x));
     fp_export_put(&d, "calls_before_off",
                   PyLong_FromUnsignedLongLong(r->recording.calls_before_off));

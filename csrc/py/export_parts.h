@@ -125,6 +125,10 @@ fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
 PyObject *
 fp_export_steps(fp_export *x);
 
+/* The same of the steps without the function hook; None if there are none. */
+PyObject *
+fp_export_plain_steps(fp_export *x);
+
 /* The dict of the slowest steps, or None if they are not kept; NULL with an
  * exception.  Call it after the export of the threads: its rows refer to their
  * nodes. */

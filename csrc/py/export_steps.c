@@ -9,14 +9,11 @@
 /* A copy of the state at one moment.  It is made without running Python code,
  * during which the thread may end another step. */
 typedef struct copy {
-    fp_steps steps; /* its histogram is borrowed */
-    fp_split_sums sum;
-    int64_t cpu_ns;
-    uint64_t cpu_steps;
-    uint64_t delay_steps;
+    fp_run_phase phase; /* of the steps; FP_RUN_UNPROFILED: the plain ones */
+    fp_steps steps;     /* its histograms are borrowed */
+    fp_step_times times;
     uint64_t cpu_reckoned;
-    uint64_t signal_steps[FP_SIGNALS];
-    fp_series series; /* its columns' ticks are in `ticks` */
+    fp_split_steps split; /* its columns' ticks are in `ticks` */
     fp_split_place place[FP_SPLIT_PLACES];
     fp_wait wait[FP_WAITS_MAX];
     uint32_t waits;
@@ -33,23 +30,29 @@ size_of(uint32_t columns)
     return sizeof(copy) + columns * FP_STEPS_RECENT * sizeof(int64_t);
 }
 
+static const fp_split_steps *
+split_of(const fp_thread *t, fp_run_phase phase)
+{
+    return t->split == NULL        ? NULL
+           : phase == FP_RUN_STEPS ? &t->split->measured
+                                   : t->split->plain;
+}
+
 static void
-copy_split(copy *c, const fp_thread *t)
+copy_split(copy *c, const fp_thread *t, const fp_split_steps *of)
 {
     const fp_split *s = t->split;
     c->has_split = 1;
-    c->sum = s->sum;
-    c->cpu_ns = s->cpu_ns;
-    c->cpu_steps = s->cpu_steps;
-    c->delay_steps = s->delay_steps;
     c->cpu_reckoned = s->usage.reckoned;
-    memcpy(c->signal_steps, s->signal_steps, sizeof(c->signal_steps));
-    memcpy(&c->series, &s->series, sizeof(c->series));
-    memcpy(c->place, s->place, sizeof(c->place));
+    memcpy(&c->split, of, sizeof(c->split));
     for (uint32_t i = 0; i < c->columns; i++) {
         memcpy(&c->ticks[(size_t)i * FP_STEPS_RECENT],
-               s->series.column[i].ticks, FP_STEPS_RECENT * sizeof(int64_t));
+               of->series.column[i].ticks, FP_STEPS_RECENT * sizeof(int64_t));
     }
+    if (c->phase != FP_RUN_STEPS) {
+        return; /* functions that wait are unknown there */
+    }
+    memcpy(c->place, s->place, sizeof(c->place));
     /* Copy field by field: the GPU's callbacks write to other fields. */
     c->waits = t->waits.count;
     for (uint32_t i = 0; i < c->waits; i++) {
@@ -61,20 +64,23 @@ copy_split(copy *c, const fp_thread *t)
 }
 
 static copy *
-take_copy(const fp_export *x, const fp_thread *t)
+take_copy(const fp_export *x, const fp_thread *t, fp_run_phase phase)
 {
-    uint32_t columns = t->split != NULL ? t->split->series.columns : 0;
+    const fp_split_steps *of = split_of(t, phase);
+    uint32_t columns = of != NULL ? of->series.columns : 0;
     copy *c = fp_alloc_zeroed(&x->r->alloc, 1, size_of(columns));
     if (c == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     c->columns = columns;
+    c->phase = phase;
     c->steps = *t->steps;
-    if (t->split != NULL) {
-        copy_split(c, t);
+    c->times = phase == FP_RUN_STEPS ? c->steps.measured : c->steps.plain;
+    if (of != NULL) {
+        copy_split(c, t, of);
     }
-    if (t->split != NULL && t->split->pairs != NULL) {
+    if (phase == FP_RUN_STEPS && of != NULL && t->split->pairs != NULL) {
         c->pairs = fp_alloc_zeroed(&x->r->alloc, 1, sizeof(*c->pairs));
         if (c->pairs != NULL) { /* without memory they are left out */
             memcpy(c->pairs, t->split->pairs, sizeof(*c->pairs));
@@ -95,7 +101,7 @@ give_copy(const fp_export *x, copy *c)
 static uint32_t
 kept(const copy *c)
 {
-    uint64_t n = fp_steps_measured(&c->steps);
+    uint64_t n = c->times.count;
     return n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
 }
 
@@ -103,7 +109,7 @@ kept(const copy *c)
 static const int64_t *
 straight(copy *c, const int64_t *ring)
 {
-    uint64_t n = fp_steps_measured(&c->steps);
+    uint64_t n = c->times.count;
     uint32_t rows = kept(c);
     for (uint32_t i = 0; i < rows; i++) {
         c->line[i] = ring[(n - rows + i) % FP_STEPS_RECENT];
@@ -150,10 +156,10 @@ static PyObject *
 starts(const fp_export *x, copy *c)
 {
     for (uint32_t i = 0; i < FP_STEPS_RECENT; i++) {
-        int64_t since = c->series.start[i] - x->r->recording.origin;
-        c->series.start[i] = since > 0 ? since : 0;
+        int64_t since = c->split.series.start[i] - x->r->recording.origin;
+        c->split.series.start[i] = since > 0 ? since : 0;
     }
-    return times(x, c, c->series.start);
+    return times(x, c, c->split.series.start);
 }
 
 static PyObject *
@@ -161,7 +167,7 @@ columns(fp_export *x, copy *c)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < c->columns; i++) {
-        fp_key key = fp_key_section(c->series.column[i].section->id);
+        fp_key key = fp_key_section(c->split.series.column[i].section->id);
         Py_ssize_t index = fp_export_key(x, key);
         const int64_t *ring = &c->ticks[(size_t)i * FP_STEPS_RECENT];
         fp_export_add(&list, index < 0 ? NULL
@@ -179,13 +185,13 @@ series(fp_export *x, copy *c)
     if (d == NULL || !c->has_split) {
         return d;
     }
-    fp_series *s = &c->series;
+    fp_series *s = &c->split.series;
     uint64_t first =
         kept(c) == 0 ? c->steps.count : (uint64_t)straight(c, s->number)[0];
     fp_export_put(&d, "first", PyLong_FromUnsignedLongLong(first));
     fp_export_put(&d, "number", numbers(c, s->number));
     fp_export_put(&d, "start_ns", starts(x, c));
-    fp_export_put(&d, "wall_ns", times(x, c, c->steps.recent));
+    fp_export_put(&d, "wall_ns", times(x, c, c->times.recent));
     fp_export_put(&d, "sections", columns(x, c));
     fp_export_put(&d, "cpu_ns", numbers(c, s->cpu_ns));
     fp_export_put(&d, "gc_ns", times(x, c, s->gc_ticks));
@@ -241,7 +247,8 @@ kinds(const fp_export *x, const copy *c)
 {
     PyObject *d = PyDict_New();
     for (int k = FP_KIND_NONE + 1; k < FP_KIND_COUNT; k++) {
-        fp_export_put(&d, kind_names[k], fp_export_time(x, c->sum.kind[k]));
+        fp_export_put(&d, kind_names[k],
+                      fp_export_time(x, c->split.sum.kind[k]));
     }
     return d;
 }
@@ -254,16 +261,17 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         Py_RETURN_NONE;
     }
     typedef unsigned long long ull;
-    const uint64_t *runs = c->sum.gc_runs, *seen = c->signal_steps;
+    const uint64_t *runs = c->split.sum.gc_runs, *seen = c->split.signal_steps;
     return Py_BuildValue(
         "{sNsNsNsLsLsLsKsLsLsKsKsKsKs(KKK)sKsKsK}", "kinds", kinds(x, c),
         "places", places(x, c, t), "covered_ns",
-        fp_export_time(x, c->sum.covered_ticks), "covered_cpu_ns",
-        (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
-        (long long)c->sum.gc_cpu_ns, "cpu_ns", (long long)c->cpu_ns,
-        "cpu_steps", (ull)c->cpu_steps, "delay_ns", (long long)c->sum.delay_ns,
-        "covered_delay_ns", (long long)c->sum.covered_delay_ns, "delay_steps",
-        (ull)c->delay_steps, "function_steps", (ull)seen[0], "gc_steps",
+        fp_export_time(x, c->split.sum.covered_ticks), "covered_cpu_ns",
+        (long long)c->split.sum.covered_cpu_ns, "gc_cpu_ns",
+        (long long)c->split.sum.gc_cpu_ns, "cpu_ns",
+        (long long)c->split.cpu_ns, "cpu_steps", (ull)c->split.cpu_steps,
+        "delay_ns", (long long)c->split.sum.delay_ns, "covered_delay_ns",
+        (long long)c->split.sum.covered_delay_ns, "delay_steps",
+        (ull)c->split.delay_steps, "function_steps", (ull)seen[0], "gc_steps",
         (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs", (ull)runs[0],
         (ull)runs[1], (ull)runs[2], "gc_elsewhere",
         (ull)x->r->recording.gc_elsewhere, "waits_left_out",
@@ -294,9 +302,7 @@ static PyObject *
 pairs(const fp_export *x, const fp_pairs *p, uint32_t columns)
 {
     PyObject *list = PyList_New(0);
-    uint64_t n = p == NULL                     ? 0
-                 : p->blocks < FP_PAIRS_BLOCKS ? p->blocks
-                                               : FP_PAIRS_BLOCKS;
+    uint64_t n = p != NULL ? fp_pairs_kept(p) : 0;
     uint32_t sections =
         columns < FP_PAIRS_COLUMNS ? columns : FP_PAIRS_COLUMNS;
     for (uint64_t i = 0; list != NULL && i < n; i++) {
@@ -314,13 +320,13 @@ pairs(const fp_export *x, const fp_pairs *p, uint32_t columns)
 /* ---- all of it ---- */
 
 static PyObject *
-step_rows(fp_export *x, const fp_thread *t)
+step_rows(fp_export *x, const fp_thread *t, fp_run_phase phase)
 {
     PyObject *list = PyList_New(0);
     const fp_section *s;
     uint32_t at = 0;
     while (list != NULL &&
-           (s = fp_export_next_section(t, FP_RUN_STEPS, &at)) != NULL) {
+           (s = fp_export_next_section(t, phase, &at)) != NULL) {
         if (s->steps == 0) {
             continue;
         }
@@ -339,27 +345,50 @@ static PyObject *
 as_dict(fp_export *x, const fp_thread *t, copy *c)
 {
     PyObject *d = PyDict_New();
-    const fp_steps *s = &c->steps;
+    const fp_step_times *s = &c->times;
     double seconds = x->ns_per_tick * 1e-9;
-    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
     double sum_sq = s->sum_sq * seconds * seconds;
     uint32_t thread = fp_export_thread_index(x, t);
     fp_export_put(&d, "thread",
                   thread < x->threads ? PyLong_FromUnsignedLong(thread)
                                       : Py_NewRef(Py_None));
-    fp_export_put(&d, "count", PyLong_FromUnsignedLongLong(s->count));
-    fp_export_put(&d, "skipped", PyLong_FromUnsignedLongLong(skipped));
     fp_export_put(&d, "sum_ns", fp_export_time(x, s->sum_ticks));
     fp_export_put(&d, "sum_sq", PyFloat_FromDouble(sum_sq));
     fp_export_put(&d, "min_ns", fp_export_time(x, s->min_ticks));
     fp_export_put(&d, "max_ns", fp_export_time(x, s->max_ticks));
     fp_export_put(&d, "recent_ns", times(x, c, s->recent));
     fp_export_put(&d, "hist", fp_export_hist(x, &s->hist));
-    fp_export_put(&d, "apart", PyLong_FromUnsignedLongLong(s->apart));
-    fp_export_put(&d, "unprofiled", pairs(x, c->pairs, c->columns));
-    fp_export_put(&d, "rows", step_rows(x, t));
+    fp_export_put(&d, "rows", step_rows(x, t, c->phase));
     fp_export_put(&d, "series", series(x, c));
     fp_export_put(&d, "spent", spent(x, c, t));
+    return d;
+}
+
+/* Adds what concerns all steps, not one kind of them. */
+static void
+put_counts(const fp_export *x, PyObject **d, const copy *c)
+{
+    const fp_steps *s = &c->steps;
+    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
+    fp_export_put(d, "count", PyLong_FromUnsignedLongLong(s->count));
+    fp_export_put(d, "skipped", PyLong_FromUnsignedLongLong(skipped));
+    fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(s->apart));
+    fp_export_put(d, "unprofiled", pairs(x, c->pairs, c->columns));
+}
+
+static PyObject *
+steps_of(fp_export *x, const fp_thread *t, fp_run_phase phase)
+{
+    copy *c = take_copy(x, t, phase);
+    PyObject *d = c != NULL ? as_dict(x, t, c) : NULL;
+    if (c != NULL && phase == FP_RUN_STEPS) {
+        put_counts(x, &d, c);
+    }
+    else if (c != NULL) {
+        fp_export_put(&d, "count",
+                      PyLong_FromUnsignedLongLong(c->times.count));
+    }
+    give_copy(x, c);
     return d;
 }
 
@@ -370,8 +399,15 @@ fp_export_steps(fp_export *x)
     if (t == NULL || t->steps == NULL) {
         Py_RETURN_NONE;
     }
-    copy *c = take_copy(x, t);
-    PyObject *d = c != NULL ? as_dict(x, t, c) : NULL;
-    give_copy(x, c);
-    return d;
+    return steps_of(x, t, FP_RUN_STEPS);
+}
+
+PyObject *
+fp_export_plain_steps(fp_export *x)
+{
+    const fp_thread *t = x->r->stepper;
+    if (t == NULL || t->steps == NULL || t->steps->plain.count == 0) {
+        Py_RETURN_NONE;
+    }
+    return steps_of(x, t, FP_RUN_UNPROFILED);
 }

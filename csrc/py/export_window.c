@@ -152,8 +152,8 @@ is_waiting(const fp_thread *t)
 static PyObject *
 window(const fp_export *x, const fp_thread *t, int64_t first)
 {
-    const fp_series *s = &t->split->series;
-    uint64_t n = fp_steps_measured(t->steps);
+    const fp_series *s = &t->split->measured.series;
+    uint64_t n = t->steps->measured.count;
     uint32_t kept = n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
     uint32_t rows = 0;
     while (rows < kept &&
@@ -162,7 +162,8 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     }
     PyObject *d = PyDict_New();
     fp_export_put(&d, "number", column(x, s->number, n, rows, 0));
-    fp_export_put(&d, "wall_ns", column(x, t->steps->recent, n, rows, 1));
+    fp_export_put(&d, "wall_ns",
+                  column(x, t->steps->measured.recent, n, rows, 1));
     fp_export_put(&d, "cpu_ns", column(x, s->cpu_ns, n, rows, 0));
     fp_export_put(&d, "cpu_wait_ns", column(x, s->delay_ns, n, rows, 0));
     fp_export_put(&d, "communication_ns",

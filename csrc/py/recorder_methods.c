@@ -12,6 +12,8 @@
 #include "py/timer.h"
 #include "py/trace_layer.h"
 
+#include "core/thread_steps.h"
+
 /* ---- functions ---- */
 
 static PyObject *
@@ -97,7 +99,11 @@ static PyObject *
 recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
-    if (fp_recorder_rehook(fp_recorder_cast(self)) < 0) {
+    fp_recorder *r = fp_recorder_cast(self);
+    if (r->stepper != NULL) {
+        fp_thread_settle_hooked(r->stepper);
+    }
+    if (fp_recorder_rehook(r) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -225,6 +231,8 @@ PyMethodDef fp_recorder_methods[] = {
     {"rest", fp_recorder_rest_method, METH_O, "rest($self, file, /)\n--\n\n"},
     {"end_rest", fp_recorder_end_rest_method, METH_O,
      "end_rest($self, module, /)\n--\n\n"},
+    {"last_blocks", fp_recorder_last_blocks_method, METH_O,
+     "last_blocks($self, count, /)\n--\n\n"},
     {"begin_unprofiled", fp_recorder_begin_unprofiled_method, METH_NOARGS,
      "begin_unprofiled($self, /)\n--\n\n"},
     {"end_unprofiled", fp_recorder_end_unprofiled_method, METH_O,

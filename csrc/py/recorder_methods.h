@@ -40,6 +40,9 @@ PyObject *
 fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step);
 
 PyObject *
+fp_recorder_last_blocks_method(PyObject *self, PyObject *count);
+
+PyObject *
 fp_recorder_begin_unprofiled_method(PyObject *self, PyObject *ignored);
 
 PyObject *

@@ -3,6 +3,7 @@
 
 #include "py/guard.h"
 #include "py/budget.h"
+#include "py/export_parts.h"
 #include "py/run_phase.h"
 #include "py/section_type.h"
 #include "py/switches.h"
@@ -117,6 +118,32 @@ fp_recorder_unprofiled_length_method(PyObject *self, PyObject *settles_ns)
     }
     r->recording.unprofiled_settle = settle;
     return PyLong_FromUnsignedLong(fp_pairs_length(settle));
+}
+
+/* A list of (plain ns, hooked ns): the medians of the steps without and with
+ * the hook, at most [count], the last ones. */
+PyObject *
+fp_recorder_last_blocks_method(PyObject *self, PyObject *count)
+{
+    FP_GUARD();
+    const fp_recorder *r = fp_recorder_cast(self);
+    long most = PyLong_AsLong(count);
+    if (most == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    const fp_thread *t = r->stepper;
+    const fp_pairs *p = t != NULL && t->split != NULL ? t->split->pairs : NULL;
+    PyObject *list = PyList_New(0);
+    double ns = fp_clock_ns_per_tick(&r->clock);
+    uint32_t blocks = p != NULL ? fp_pairs_kept(p) : 0;
+    for (uint32_t i = 0; list != NULL && i < blocks && (long)i < most; i++) {
+        int64_t plain, hooked;
+        if (fp_pairs_medians(p, i, ns, &plain, &hooked)) {
+            fp_export_add(&list, Py_BuildValue("(LL)", (long long)plain,
+                                               (long long)hooked));
+        }
+    }
+    return list;
 }
 
 PyObject *

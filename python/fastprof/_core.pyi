@@ -75,6 +75,8 @@ class Recorder:
         """Return the steps for the next block, if a change of the hook slows steps this long."""
     def plan_unprofiled(self, step: int, /) -> None:
         """Begin the phase when ``step`` steps have ended; 0: never."""
+    def last_blocks(self, count: int, /) -> list[tuple[int, int]]:
+        """Return the median ns of steps without and with the hook, per block, latest first."""
     def begin_unprofiled(self) -> bool:
         """Remove the hook, at the begin of the planned step; return whether it is removed."""
     def end_unprofiled(self, valid: bool, /) -> None:

@@ -184,23 +184,23 @@ FP_TEST(phases_a_step_is_paused_in_other_phases)
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 2040), FP_OK);
     kit_close(t, 0, 2045); /* ... and 5 afterwards */
     fp_thread_end_step(t, 2050);
-    CHECK_INT(t->steps->sum_ticks, 10 + 10 + 10);
-    CHECK_INT(t->steps->recent[0], 30);
+    CHECK_INT(t->steps->measured.sum_ticks, 10 + 10 + 10);
+    CHECK_INT(t->steps->measured.recent[0], 30);
     CHECK_INT(t->section[0]->steps_ticks, 15);
     CHECK_UINT(t->section[0]->steps, 1);
     CHECK(t->section_capacity <= 1 || t->section[1] == NULL);
     CHECK_INT(t->sections_of[FP_RUN_VALIDATION].section[1]->sum_ticks, 1000);
     CHECK_INT(t->sections_of[FP_RUN_VALIDATION].section[1]->steps_ticks, 0);
     fp_thread_end_step(t, 2060);
-    CHECK_INT(t->steps->recent[1], 10);
+    CHECK_INT(t->steps->measured.recent[1], 10);
     /* A step that ends in another phase has the time until that phase
      * began. */
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, 2063), FP_OK);
     fp_thread_end_step(t, 3000);
-    CHECK_INT(t->steps->recent[2], 3);
+    CHECK_INT(t->steps->measured.recent[2], 3);
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 4000), FP_OK);
     fp_thread_end_step(t, 4007);
-    CHECK_INT(t->steps->recent[3], 7);
+    CHECK_INT(t->steps->measured.recent[3], 7);
     fp_thread_destroy(t);
 }
 

@@ -11,20 +11,20 @@ FP_TEST(steps_are_counted_and_the_warm_up_is_not_measured)
     int64_t recent[8];
     CHECK_INT(fp_steps_end(&s, &a, 1100), 0); /* 1000, warm-up */
     CHECK_INT(fp_steps_end(&s, &a, 1101), 0);
-    CHECK_UINT(fp_steps_measured(&s), 0);
-    CHECK_UINT(fp_steps_recent(&s, recent, 8), 0);
+    CHECK_UINT(s.measured.count, 0);
+    CHECK_UINT(fp_step_times_recent(&s.measured, recent, 8), 0);
     CHECK_INT(fp_steps_end(&s, &a, 1111), 1);
     CHECK_INT(fp_steps_end(&s, &a, 1114), 1);
     CHECK_INT(fp_steps_end(&s, &a, 1134), 1);
     CHECK_UINT(s.count, 5);
-    CHECK_UINT(fp_steps_measured(&s), 3);
-    CHECK_INT(s.sum_ticks, 33);
-    CHECK_NEAR(s.sum_sq, 509, 0);
-    CHECK_INT(s.min_ticks, 3);
-    CHECK_INT(s.max_ticks, 20);
-    CHECK_UINT(fp_steps_recent(&s, recent, 8), 3);
+    CHECK_UINT(s.measured.count, 3);
+    CHECK_INT(s.measured.sum_ticks, 33);
+    CHECK_NEAR(s.measured.sum_sq, 509, 0);
+    CHECK_INT(s.measured.min_ticks, 3);
+    CHECK_INT(s.measured.max_ticks, 20);
+    CHECK_UINT(fp_step_times_recent(&s.measured, recent, 8), 3);
     CHECK(recent[0] == 10 && recent[1] == 3 && recent[2] == 20);
-    fp_hist_fini(&s.hist, &a);
+    fp_hist_fini(&s.measured.hist, &a);
     CHECK_UINT(m.bytes, 0);
 }
 
@@ -49,21 +49,21 @@ FP_TEST(steps_keep_the_last_durations_oldest_first)
         kept = kept < FP_STEPS_RECENT ? kept : FP_STEPS_RECENT;
         kept = kept < capacity ? kept : capacity;
         recent[kept] = -1;
-        CHECK_UINT(fp_steps_recent(&s, recent, capacity), kept);
+        CHECK_UINT(fp_step_times_recent(&s.measured, recent, capacity), kept);
         for (uint32_t k = 0; k < kept; k++) {
             CHECK_INT(recent[k], ticks[i - kept + 1 + k]);
         }
         CHECK_INT(recent[kept], -1);
     }
-    CHECK_INT(s.sum_ticks, sum);
+    CHECK_INT(s.measured.sum_ticks, sum);
     fp_hist_row rows[2000];
-    uint32_t n = fp_hist_rows(&s.hist, rows, 2000);
+    uint32_t n = fp_hist_rows(&s.measured.hist, rows, 2000);
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
         total += rows[i].count;
     }
     CHECK_UINT(total, STEPS - 3);
-    fp_hist_fini(&s.hist, &a);
+    fp_hist_fini(&s.measured.hist, &a);
     CHECK_UINT(m.bytes, 0);
 }
 
@@ -76,24 +76,25 @@ FP_TEST(steps_f34_a_clock_that_goes_back_gives_no_negative_step)
     fp_steps_end(&s, &a, 410);
     fp_steps_end(&s, &a, -5);
     int64_t recent[3];
-    CHECK_UINT(fp_steps_recent(&s, recent, 3), 3);
+    CHECK_UINT(fp_step_times_recent(&s.measured, recent, 3), 3);
     CHECK(recent[0] == 0 && recent[1] == 10 && recent[2] == 0);
-    CHECK_INT(s.sum_ticks, 10);
-    CHECK_INT(s.min_ticks, 0);
-    fp_hist_fini(&s.hist, &a);
+    CHECK_INT(s.measured.sum_ticks, 10);
+    CHECK_INT(s.measured.min_ticks, 0);
+    fp_hist_fini(&s.measured.hist, &a);
 }
 
 FP_TEST(steps_f35_count_past_32_bits)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
-    fp_steps s = {.count = UINT32_MAX, .skip = 3};
+    fp_steps s = {
+        .count = UINT32_MAX, .skip = 3, .measured.count = UINT32_MAX - 3};
     CHECK_INT(fp_steps_end(&s, &a, INT64_MAX), 1);
     CHECK_UINT(s.count, (uint64_t)1 << 32);
-    CHECK_UINT(fp_steps_measured(&s), ((uint64_t)1 << 32) - 3);
-    CHECK_INT(s.sum_ticks, INT64_MAX);
+    CHECK_UINT(s.measured.count, ((uint64_t)1 << 32) - 3);
+    CHECK_INT(s.measured.sum_ticks, INT64_MAX);
     int64_t last;
-    CHECK_UINT(fp_steps_recent(&s, &last, 1), 1);
+    CHECK_UINT(fp_step_times_recent(&s.measured, &last, 1), 1);
     CHECK_INT(last, INT64_MAX);
-    fp_hist_fini(&s.hist, &a);
+    fp_hist_fini(&s.measured.hist, &a);
 }

@@ -82,10 +82,10 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     }
     CHECK_UINT(t->steps->count, 18);
     CHECK_UINT(t->steps->apart, 4);
-    CHECK_UINT(fp_steps_measured(t->steps), 13);
-    CHECK_INT(t->steps->sum_ticks, 6 * 100 + 15 + 7 * 200 + 21);
-    CHECK_INT(t->split->series.number[5], 6);
-    CHECK_INT(t->split->series.number[6], 11);
+    CHECK_UINT(t->steps->measured.count, 13);
+    CHECK_INT(t->steps->measured.sum_ticks, 6 * 100 + 15 + 7 * 200 + 21);
+    CHECK_INT(t->split->measured.series.number[5], 6);
+    CHECK_INT(t->split->measured.series.number[6], 11);
     destroy(t, &m);
 }
 
@@ -193,7 +193,7 @@ FP_TEST(pairs_leave_out_one_long_step_and_at_most_24_short_ones)
     const int64_t steps[][2] = {{200, 1}, {100, 1}, {99, 2},
                                 {34, 3},  {1, 24},  {0, 24}};
     for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
-        s.recent[s.count++] = steps[i][0];
+        s.measured.recent[s.measured.count++] = steps[i][0];
         CHECK_UINT(fp_pairs_settle(&s, 100), steps[i][1]);
     }
     CHECK_UINT(fp_pairs_length(1), 3);
@@ -256,7 +256,7 @@ FP_TEST(pairs_f36_without_memory_every_step_is_measured)
     m.fail_at = m.takes + 1;
     CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_ENOMEM);
     step(t, &now, 10);
-    CHECK_UINT(fp_steps_measured(t->steps), 2);
+    CHECK_UINT(t->steps->measured.count, 2);
     CHECK_UINT(t->steps->apart, 0);
     destroy(t, &m);
 }

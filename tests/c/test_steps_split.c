@@ -91,7 +91,7 @@ open_data(fp_thread *t, int64_t now)
 static int64_t
 of(const fp_thread *t, fp_kind kind)
 {
-    return t->split->sum.kind[kind];
+    return t->split->measured.sum.kind[kind];
 }
 
 static int64_t
@@ -120,12 +120,12 @@ FP_TEST(series_has_communication_and_autograd_where_functions_were_seen)
     fp_thread_leave(t, kit_function(0), 75);
     fp_thread_leave(t, kit_function(3), 90);
     fp_thread_end_step(t, 100);
-    CHECK_INT(s->series.communication[0], 30);
-    CHECK_INT(s->series.autograd[0], 25);
+    CHECK_INT(s->measured.series.communication[0], 30);
+    CHECK_INT(s->measured.series.autograd[0], 25);
     s->signals = 0;
     fp_thread_end_step(t, 200);
-    CHECK_INT(s->series.communication[1], -1);
-    CHECK_INT(s->series.autograd[1], -1);
+    CHECK_INT(s->measured.series.communication[1], -1);
+    CHECK_INT(s->measured.series.autograd[1], -1);
     finish(t, &m);
 }
 
@@ -154,8 +154,8 @@ FP_TEST(split_each_tick_has_one_kind)
     CHECK_INT(of(t, FP_KIND_GC), 5);
     CHECK_INT(of(t, FP_KIND_GPU), 7);
     CHECK_INT(of(t, FP_KIND_COMMUNICATION), 0);
-    CHECK_INT(t->split->sum.covered_ticks, 100);
-    CHECK_UINT(t->split->sum.gc_runs[2], 1);
+    CHECK_INT(t->split->measured.sum.covered_ticks, 100);
+    CHECK_UINT(t->split->measured.sum.gc_runs[2], 1);
     CHECK_UINT(t->waits.count, 2);
     CHECK_INT(t->waits.wait[0].sum_ticks, 30);
     CHECK_INT(t->waits.wait[1].sum_ticks, 10);
@@ -186,15 +186,15 @@ FP_TEST(split_a_kind_takes_from_what_it_interrupts)
     fp_thread_end_step(t, 200);
     CHECK_INT(of(t, FP_KIND_DATA), 80);
     CHECK_INT(at_place(t, data, FP_KIND_DATA), 80);
-    CHECK_INT(t->split->sum.covered_cpu_ns, 30);
+    CHECK_INT(t->split->measured.sum.covered_cpu_ns, 30);
     CHECK_INT(of(t, FP_KIND_GC), 30);
-    CHECK_INT(t->split->sum.gc_cpu_ns, 20);
+    CHECK_INT(t->split->measured.sum.gc_cpu_ns, 20);
     CHECK_INT(at_place(t, data, FP_KIND_GC), 20);
     CHECK_INT(at_place(t, lock, FP_KIND_GC), 10);
     CHECK_INT(of(t, FP_KIND_GPU), 40);
     CHECK_INT(of(t, FP_KIND_LOCK), 50);
-    CHECK_UINT(t->split->sum.gc_runs[0], 1);
-    CHECK_UINT(t->split->sum.gc_runs[1], 1);
+    CHECK_UINT(t->split->measured.sum.gc_runs[0], 1);
+    CHECK_UINT(t->split->measured.sum.gc_runs[1], 1);
     finish(t, &m);
 }
 
@@ -242,11 +242,11 @@ FP_TEST(split_excludes_warm_up_and_dropped_steps)
             fp_thread_end_step(t, at + 100);
         }
     }
-    CHECK_UINT(fp_steps_measured(t->steps), 1);
+    CHECK_UINT(t->steps->measured.count, 1);
     CHECK_INT(of(t, FP_KIND_DATA), 10);
     CHECK_INT(of(t, FP_KIND_LOCK), 20);
     CHECK_INT(of(t, FP_KIND_GC), 4);
-    CHECK_UINT(t->split->sum.gc_runs[0], 1);
+    CHECK_UINT(t->split->measured.sum.gc_runs[0], 1);
     CHECK_INT(t->waits.wait[0].sum_ticks, 20);
     finish(t, &m);
 }
@@ -283,9 +283,9 @@ FP_TEST(split_counts_the_sources_that_observed_each_step)
         fp_thread_end_step(t, 10 * i + 10);
     }
     /* A source observed a step if it was on at both ends. */
-    CHECK_UINT(t->split->signal_steps[0], 2);
-    CHECK_UINT(t->split->signal_steps[1], 2);
-    CHECK_UINT(t->split->signal_steps[2], 1);
+    CHECK_UINT(t->split->measured.signal_steps[0], 2);
+    CHECK_UINT(t->split->measured.signal_steps[1], 2);
+    CHECK_UINT(t->split->measured.signal_steps[2], 1);
     finish(t, &m);
 }
 
@@ -294,7 +294,7 @@ FP_TEST(series_has_a_row_per_measured_step)
     fake_memory m = {0};
     fp_usage u = {100, 5, 0, 1};
     fp_thread *t = stepping(&m, 1, &u, 0);
-    const fp_series *s = &t->split->series;
+    const fp_series *s = &t->split->measured.series;
     for (int64_t i = 0; i < FP_STEPS_RECENT + 10; i++) {
         int64_t at = i * 100;
         u.cpu_ns += i;
@@ -313,12 +313,12 @@ FP_TEST(series_has_a_row_per_measured_step)
         CHECK_INT(s->cpu_ns[row], i);
         CHECK_INT(s->switches[row], i % 3);
         CHECK_INT(s->faults[row], i % 2);
-        CHECK_INT(t->steps->recent[row], 100);
+        CHECK_INT(t->steps->measured.recent[row], 100);
         CHECK_UINT(s->columns, i >= 20);
         CHECK_INT(i >= 20 ? s->column[0].ticks[row] : 0, i >= 20 ? i % 7 : 0);
     }
 
-    CHECK_UINT(t->split->cpu_steps, FP_STEPS_RECENT + 9);
+    CHECK_UINT(t->split->measured.cpu_steps, FP_STEPS_RECENT + 9);
     finish(t, &m);
 }
 
@@ -328,10 +328,10 @@ FP_TEST(series_marks_unknown_values)
     fp_usage u = {-1, -1, 0, 3};
     fp_thread *t = stepping(&m, 0, &u, 0);
     fp_thread_end_step(t, 100);
-    CHECK_INT(t->split->series.cpu_ns[0], -1);
-    CHECK_INT(t->split->series.switches[0], -1);
-    CHECK_INT(t->split->series.faults[0], 0);
-    CHECK_UINT(t->split->cpu_steps, 0);
+    CHECK_INT(t->split->measured.series.cpu_ns[0], -1);
+    CHECK_INT(t->split->measured.series.switches[0], -1);
+    CHECK_INT(t->split->measured.series.faults[0], 0);
+    CHECK_UINT(t->split->measured.cpu_steps, 0);
     finish(t, &m);
 }
 
@@ -347,8 +347,8 @@ FP_TEST(series_f32_sections_beyond_its_columns_are_counted)
         }
     }
     fp_thread_end_step(t, 1000);
-    CHECK_UINT(t->split->series.columns, FP_SERIES_COLUMNS);
-    CHECK_UINT(t->split->series.left_out, 6);
+    CHECK_UINT(t->split->measured.series.columns, FP_SERIES_COLUMNS);
+    CHECK_UINT(t->split->measured.series.left_out, 6);
     finish(t, &m);
 }
 
@@ -366,7 +366,7 @@ FP_TEST(split_f36_without_memory_steps_are_still_counted)
             (void)fp_thread_open_section(t, DATA, FP_PHASE_DATA, NULL, 20);
             (void)fp_thread_close_section(t, DATA, NULL, 0, 30);
             fp_thread_end_step(t, 100);
-            CHECK_INT(t->steps->sum_ticks, 100);
+            CHECK_INT(t->steps->measured.sum_ticks, 100);
         }
         check_consistent(t);
         CHECK_UINT(fp_thread_bytes(t), m.bytes);
@@ -408,8 +408,8 @@ FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
     for (int k = 0; k < FP_KIND_COUNT; k++) {
         CHECK_INT(of(t, (fp_kind)k), 0);
     }
-    CHECK_INT(t->split->series.cpu_ns[0], -1);
-    CHECK_INT(t->split->series.switches[0], -1);
+    CHECK_INT(t->split->measured.series.cpu_ns[0], -1);
+    CHECK_INT(t->split->measured.series.switches[0], -1);
     finish(t, &m);
 }
 
@@ -427,7 +427,7 @@ FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
     fp_thread_close_section(t, DATA, NULL, 0, 200);
     fp_thread_end_step(t, 200);
     CHECK_INT(of(t, FP_KIND_DATA), 200);
-    CHECK_INT(t->split->sum.covered_cpu_ns, 20);
+    CHECK_INT(t->split->measured.sum.covered_cpu_ns, 20);
     finish(t, &m);
 }
 
@@ -461,8 +461,8 @@ FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
         fp_thread_end_step(t, now);
     }
     CHECK_INT(of(t, FP_KIND_DATA), 150000);
-    CHECK_INT(t->split->sum.covered_cpu_ns, 0);
-    CHECK_INT(t->split->cpu_ns, u.cpu_ns);
+    CHECK_INT(t->split->measured.sum.covered_cpu_ns, 0);
+    CHECK_INT(t->split->measured.cpu_ns, u.cpu_ns);
     CHECK_UINT(meter->reckoned, 10); /* at the begin of each, no more */
     finish(t, &m);
 }
@@ -480,7 +480,7 @@ FP_TEST(split_a_collection_without_a_reported_end_is_dropped)
     fp_thread_end_step(t, 100);
     CHECK_INT(of(t, FP_KIND_GC), 0);
     CHECK_INT(of(t, FP_KIND_LOCK), 30);
-    CHECK_UINT(t->split->sum.gc_runs[0], 0);
+    CHECK_UINT(t->split->measured.sum.gc_runs[0], 0);
     finish(t, &m);
 }
 
@@ -520,7 +520,7 @@ FP_TEST(split_f8_a_collection_is_part_of_two_steps_at_most)
     fp_split_gc_end(t, 405, 0);
     fp_thread_end_step(t, 500);
     CHECK_INT(of(t, FP_KIND_GC), 90 + 95);
-    CHECK_UINT(t->split->sum.gc_runs[0], 1);
+    CHECK_UINT(t->split->measured.sum.gc_runs[0], 1);
     finish(t, &m);
 }
 
@@ -588,7 +588,7 @@ FP_TEST(split_kinds_never_exceed_the_wall_time)
             CHECK(of(t, (fp_kind)k) >= 0);
             all += of(t, (fp_kind)k);
         }
-        CHECK(all <= t->steps->sum_ticks);
+        CHECK(all <= t->steps->measured.sum_ticks);
         finish(t, &m);
     }
 }
@@ -619,26 +619,27 @@ FP_TEST(split_separates_cpu_waits_of_a_step_and_its_data_section)
     told_delays = 0;
     step_with_delays(t, &u, 0, 0, 0, 0);
     CHECK_INT(told_delays, 0); /* never off the CPU: not read */
-    CHECK_INT(s->sum.delay_ns, 0);
+    CHECK_INT(s->measured.sum.delay_ns, 0);
     step_with_delays(t, &u, 100, 1, 2, 4);
     CHECK_INT(told_delays, 1);
-    CHECK_INT(s->sum.delay_ns, 7); /* the first such step is not divided */
-    CHECK_INT(s->sum.covered_delay_ns, 0);
+    CHECK_INT(s->measured.sum.delay_ns,
+              7); /* the first such step is not divided */
+    CHECK_INT(s->measured.sum.covered_delay_ns, 0);
     step_with_delays(t, &u, 200, 10, 20, 40);
     CHECK_INT(told_delays, 4);
-    CHECK_INT(s->sum.delay_ns, 57);
-    CHECK_INT(s->sum.covered_delay_ns, 20);
+    CHECK_INT(s->measured.sum.delay_ns, 57);
+    CHECK_INT(s->measured.sum.covered_delay_ns, 20);
     step_with_delays(t, &u, 300, 0, 0, 0);
     step_with_delays(t, &u, 400, 0, 0, 0);
     CHECK_INT(told_delays, 6); /* the sections do not read it any more */
-    CHECK_UINT(s->delay_steps, 5);
-    CHECK_INT(s->series.delay_ns[1], 7);
-    CHECK_INT(s->series.delay_ns[2], 70);
-    CHECK_INT(s->series.delay_ns[4], 0);
+    CHECK_UINT(s->measured.delay_steps, 5);
+    CHECK_INT(s->measured.series.delay_ns[1], 7);
+    CHECK_INT(s->measured.series.delay_ns[2], 70);
+    CHECK_INT(s->measured.series.delay_ns[4], 0);
     u.waits++; /* voluntarily; then others had the CPU */
     told_delay_ns += 100;
     fp_thread_end_step(t, 600);
-    CHECK_INT(s->sum.delay_ns, 157);
+    CHECK_INT(s->measured.sum.delay_ns, 157);
     finish(t, &m);
 }
 
@@ -679,10 +680,12 @@ FP_TEST(split_gives_each_section_its_wait_for_a_cpu)
         told_delay_ns += 32;
         fp_thread_end_step(t, now + 100);
     }
-    CHECK_INT(s->sum.delay_ns + s->sum.covered_delay_ns, 3 * 63);
+    CHECK_INT(s->measured.sum.delay_ns + s->measured.sum.covered_delay_ns,
+              3 * 63);
     CHECK_INT(waited_in(t, DATA), 2 * 2); /* not in the first such step */
     CHECK_INT(waited_in(t, FORWARD), 2 * 28);
-    CHECK_INT(s->sum.kind[FP_KIND_CPU], 2 * 63); /* the rest in no section */
+    CHECK_INT(s->measured.sum.kind[FP_KIND_CPU],
+              2 * 63); /* the rest in no section */
     /* A section that is open across steps. */
     u.switches++;
     kit_open(t, FORWARD, 310);
@@ -696,7 +699,8 @@ FP_TEST(split_gives_each_section_its_wait_for_a_cpu)
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 460), FP_OK);
     kit_close(t, FORWARD, 470);
     fp_thread_end_step(t, 500);
-    CHECK_INT(s->sum.delay_ns + s->sum.covered_delay_ns, 3 * 63 + 1100);
+    CHECK_INT(s->measured.sum.delay_ns + s->measured.sum.covered_delay_ns,
+              3 * 63 + 1100);
     told_delay_ns = 0;
     fp_thread_destroy(t);
     CHECK_UINT(m.bytes, 0);
@@ -718,7 +722,7 @@ FP_TEST(split_a_wait_before_the_pause_of_a_step_counts_for_it)
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 250), FP_OK);
     told_delay_ns += 20;
     fp_thread_end_step(t, 300);
-    CHECK_INT(s->sum.delay_ns, 30);
+    CHECK_INT(s->measured.sum.delay_ns, 30);
     told_delay_ns = 0;
     fp_thread_destroy(t);
     CHECK_UINT(m.bytes, 0);
@@ -732,23 +736,23 @@ FP_TEST(split_an_unknown_delay_counts_as_none)
     fp_thread *t = stepping(&m, 0, &u, 0);
     const fp_split *s = t->split;
     step_with_delays(t, &u, 0, 0, 0, 0);
-    CHECK_UINT(s->delay_steps, 0);
-    CHECK_INT(s->series.delay_ns[0], -1);
+    CHECK_UINT(s->measured.delay_steps, 0);
+    CHECK_INT(s->measured.series.delay_ns[0], -1);
     told_delay_ns = 50; /* known from now on */
     u.switches++;
     fp_thread_end_step(t, 200);
     told_delay_ns = 53;
     u.switches++;
     fp_thread_end_step(t, 300);
-    CHECK_INT(s->sum.delay_ns, 3);
+    CHECK_INT(s->measured.sum.delay_ns, 3);
     told_delay_ns = -1; /* unknown again, also for the time in between */
     u.switches++;
     fp_thread_end_step(t, 400);
     told_delay_ns = 90;
     u.switches++;
     fp_thread_end_step(t, 500);
-    CHECK_INT(s->sum.delay_ns, 3);
-    CHECK_INT(s->series.delay_ns[3], -1);
+    CHECK_INT(s->measured.sum.delay_ns, 3);
+    CHECK_INT(s->measured.series.delay_ns[3], -1);
     told_delay_ns = 0;
     finish(t, &m);
 }

@@ -74,7 +74,7 @@ def test_persistent_workers_are_started_once_and_others_every_pass() -> None:
 
 def test_f20_the_functions_of_workers_are_recorded_without_a_wrapper() -> None:
     batches = loader(2)
-    snapshot = recorded(batches, functions=True, worker_functions=True)
+    snapshot = recorded(batches, functions=True, recorder={"worker_functions": True})
     assert batches.worker_init_fn is None
     (tree,) = snapshot.worker_threads
     calls = {snapshot.keys[k].name: n for k, n in zip(tree.nodes.key, tree.nodes.calls)}

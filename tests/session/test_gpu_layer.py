@@ -14,8 +14,9 @@ from pathlib import Path
 import fastprof
 import pytest
 from fake_gpu import FakeGpu, found, recorder_with
-from fastprof import BusyError, capture
+from fastprof import capture
 from fastprof.cli import run_command
+from fastprof.errors import BusyError
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.layer import FLUSH_LIMIT_S, STOP_LIMIT_S, GpuLayer

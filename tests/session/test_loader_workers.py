@@ -348,7 +348,7 @@ DIED = (RuntimeError, EOFError, ConnectionError)
 @pytest.mark.usefixtures("no_sigchld")
 def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
     loader = loader_of(Sleepy(dies_at=9), 2)
-    with profiler(worker_functions=True) as prof:
+    with profiler(recorder={"worker_functions": True}) as prof:
         with pytest.raises(DIED):
             steps(prof, loader)
         gc.collect()
@@ -455,7 +455,7 @@ def worker_rows(prof: fastprof.Profiler):
 def test_f20_the_functions_of_workers_are_recorded(context: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     loader = loader_of(workers=2, context=context)
-    with profiler(worker_functions=True) as prof:
+    with profiler(recorder={"worker_functions": True}) as prof:
         for _ in prof.loader(loader, "main"):
             prof.step()
     rows = worker_rows(prof)
@@ -476,7 +476,7 @@ def test_f20_the_programs_own_init_function_runs_and_stays() -> None:
         data.get_worker_info().dataset.ms = 0
 
     loader = loader_of(Sleepy(ms=10_000), 2, worker_init_fn=mine)
-    with profiler(worker_functions=True) as prof:
+    with profiler(recorder={"worker_functions": True}) as prof:
         assert len(list(prof.loader(loader, "main"))) == 12
         assert loader.worker_init_fn is mine
     assert worker_rows(prof)["mine"].calls == 2
@@ -484,7 +484,7 @@ def test_f20_the_programs_own_init_function_runs_and_stays() -> None:
 
 def test_f20_workers_that_go_on_are_read_as_of_their_last_save() -> None:
     loader = loader_of(workers=2, persistent_workers=True)
-    with profiler(worker_functions=True) as prof:
+    with profiler(recorder={"worker_functions": True}) as prof:
         for _ in range(2):
             list(prof.loader(loader, "main"))
     assert 1 <= worker_rows(prof)["__getitem__"].calls <= 48
@@ -493,7 +493,7 @@ def test_f20_workers_that_go_on_are_read_as_of_their_last_save() -> None:
 
 
 def test_worker_functions_and_the_loops_own_are_apart() -> None:
-    with profiler(functions=True, worker_functions=True) as prof:
+    with profiler(functions=True, recorder={"worker_functions": True}) as prof:
         for batch in prof.loader(loader_of(workers=2), "main"):
             decode(int(batch[0]))
             prof.step()
@@ -506,7 +506,7 @@ def test_worker_functions_and_the_loops_own_are_apart() -> None:
 
 def test_many_worker_processes_are_merged_during_the_run(monkeypatch) -> None:
     monkeypatch.setattr("fastprof.session.loaders.worker_profiles._MANY", 2)
-    with profiler(worker_functions=True) as prof:
+    with profiler(recorder={"worker_functions": True}) as prof:
         for epoch in range(3):
             list(prof.loader(loader_of(Sleepy(8, ms=0)), "main"))
             if epoch:
@@ -635,13 +635,13 @@ def test_a_worker_whose_hook_is_taken_says_so(tmp_path) -> None:
 
 def test_worker_functions_is_a_switch() -> None:
     with pytest.raises(ValueError, match="worker_functions"):
-        fastprof.Profiler(worker_functions=1)  # type: ignore[arg-type]
+        fastprof.Profiler(recorder={"worker_functions": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_record_single_batches_of_the_first_passes(context: str) -> None:
     loader = loader_of(Sleepy(48, ms=2), 1, context)
-    with profiler(worker_functions="auto") as prof:
+    with profiler(recorder={"worker_functions": "auto"}) as prof:
         for _ in range(2 if context == "spawn" else 5):
             assert len(list(prof.loader(loader, "main"))) == 24
     rows, seen = worker_rows(prof), stats(prof)
@@ -658,7 +658,7 @@ def test_workers_record_single_batches_of_the_first_passes(context: str) -> None
 
 
 def test_a_stream_and_an_error_end_the_window_of_a_worker() -> None:
-    with profiler(worker_functions="auto") as prof:
+    with profiler(recorder={"worker_functions": "auto"}) as prof:
         assert len(list(prof.loader(loader_of(Shards(), 2), "main"))) == 6
         with pytest.raises(ValueError, match="sample 2 is broken"):
             list(prof.loader(loader_of(Sleepy(fails_at=2)), "broken"))

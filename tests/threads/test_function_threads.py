@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import fastprof
 import pytest
-from fastprof import BusyError
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
+from fastprof.errors import BusyError
 from helpers import need_running_threads, run_child
 from trees import counts
 

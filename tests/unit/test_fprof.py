@@ -318,6 +318,7 @@ def test_f46_every_field_must_be_there():
         "memory",
         "operators",
         "outliers",
+        "plain_steps",
         "sources",
         "stages",
         "trace",

@@ -10,6 +10,8 @@ threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idl
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
                [(low_ns, high_ns, count)], phase)]
 phases         [(phase, ns, times it began)]; phases are indices of RUN_PHASES
+plain_steps    the same, but ``apart``, ``skipped`` and ``unprofiled``, of the steps without the
+               function hook; None if there are none
 steps          None or a dict with the fields of ``snapshot.Steps``, ``thread``: the index of
                theirs (None: not exported), and ``spent``: the input of
                :mod:`fastprof.capture.split` (None: no memory)
@@ -119,6 +121,7 @@ def take_snapshot(
     threads = _threads(data["threads"], noted_names or {})
     more_notes: list[str] = []
     steps = _steps(data["steps"])
+    plain = None if data.get("plain_steps") is None else _steps(data["plain_steps"])
     known = Known(
         {"keys": len(data["keys"]), "threads": len(threads)},
         trees=[len(t.nodes) for t in threads],
@@ -141,6 +144,7 @@ def take_snapshot(
         threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
         steps=steps,
+        plain_steps=plain,
         calibration=_without_call_sites(cost, data),
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from fastprof._core import PHASES, Recorder
 
@@ -24,6 +24,9 @@ class RecorderOptions:
             CPython 3.12 fastprof mutes nothing.
         max_nodes: calling contexts kept per thread; more are counted as truncated.
         max_depth: calling depth kept; deeper calls are counted as truncated.
+        worker_functions: True: also record the functions in worker processes of torch's
+            loaders; ``"auto"``: in single batches of the first passes, which slows the workers by
+            at most 5 %.  The report has a separate table of them.
         outliers: number of slowest steps for which to keep the times of functions, so that
             the report can show what was different; 0: none.
 
@@ -36,10 +39,16 @@ class RecorderOptions:
     max_nodes: int = 1_000_000
     max_depth: int = 1024
     outliers: int = 5
+    worker_functions: bool | Literal["auto"] = False
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise ValueError(f"backend is {self.backend!r:.80}, expected one of {BACKENDS}")
+        if not (isinstance(self.worker_functions, bool) or self.worker_functions == "auto"):
+            raise ValueError(
+                f"worker_functions is {self.worker_functions!r:.80}, expected one of "
+                "(True, False, 'auto')"
+            )
         check_int("max_nodes", self.max_nodes, low=16, high=500_000_000)
         check_int("max_depth", self.max_depth, low=4, high=60_000)
         check_int("outliers", self.outliers, low=0, high=100)

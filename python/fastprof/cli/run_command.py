@@ -29,6 +29,7 @@ from fastprof.render.screen import closed_lines
 from fastprof.report.ranks.live.now import JobNow
 from fastprof.results.report import Report
 from fastprof.session.cprofile import Profile
+from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
@@ -130,6 +131,10 @@ def _run(begun: _Begun, args: list[str]) -> int:
     functions = options.functions or not options.operators
     try:
         operators = _operators(options, folder)
+        overhead = None
+        if options.overhead is not None:
+            overhead = overhead_from(options.overhead, "--overhead")
+        overhead = overhead_or_default(overhead)
     except (TypeError, ValueError, OSError) as error:
         complain(str(error))
         return 2
@@ -155,11 +160,11 @@ def _run(begun: _Begun, args: list[str]) -> int:
         gpu=_GPU[options.gpu or "auto"],
         operators=operators,
         trace=TraceOptions(save_dir=folder) if options.trace else False,
-        worker_functions="auto",
         logger=progress,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
         # Functions alone: count each call.
-        recorder={"max_overhead": 0.0} if operators is None else None,
+        overhead=0.0 if operators is None else overhead,
+        recorder={"worker_functions": "auto", "max_overhead": 0.0},
     )
     if progress is not None:
         progress.last_metrics = lambda: profiler.last_metrics
@@ -217,6 +222,12 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
     )
     parser.flag("--operators", "record operators of torch, without functions")
     parser.flag("--trace", "also write a trace for Perfetto: rank{r}_trace.json.gz in DIR")
+    parser.add_option(
+        "--overhead",
+        metavar="PART",
+        help="what fastprof may cost, as a part of the program's time: 1% or 0.01 (default); after "
+        "200 steps functions are recorded in as many steps as this pays for; none: in all",
+    )
     parser.add_option(
         "--steps",
         type="int",

@@ -66,7 +66,7 @@ def _no_such(function: str, what: str) -> ConditionError:
 def _special(run: Run, name: str, function: str) -> _Found:
     report = run.report
     if name == "step":
-        return _step(report.steps, function)
+        return _step(report.shown_steps, function)
     cpu = run.series.get(CPU)
     memory = run.memory
     plain: dict[str, tuple[float | None, str]] = {
@@ -76,7 +76,7 @@ def _special(run: Run, name: str, function: str) -> _Found:
         "memory": (None if memory is None else float(memory[0]), BYTES),
         "memory_share": (memory[0] / memory[1] if memory and memory[1] else None, SHARE),
         "overhead": (report.overhead.share, SHARE),
-        "steps": (float(report.steps.measured), NUMBER),
+        "steps": (float(report.shown_steps.measured), NUMBER),
         "wall": (report.wall_ms, TIME),
     }
     found = plain.get(name)
@@ -98,7 +98,7 @@ def _step(steps: StepTable, function: str) -> _Found:
 
 
 def _throughput(run: Run) -> float | None:
-    mean = run.report.steps.mean_ms
+    mean = run.report.shown_steps.mean_ms
     if not mean:
         return None
     samples = run.samples_per_step
@@ -107,13 +107,13 @@ def _throughput(run: Run) -> float | None:
 
 def _span_ms(run: Run) -> float:
     """Return the base of shares: a step, or the recording if it has no steps."""
-    return (None if run.of_run else run.report.steps.mean_ms) or run.report.wall_ms
+    return (None if run.of_run else run.report.shown_steps.mean_ms) or run.report.wall_ms
 
 
 def _section(run: Run, name: str, function: str) -> _Found:
     if all(r.name != name for r in run.report.sections):
         name = ALIASES.get(name, name)
-    in_steps = next((r for r in run.report.steps.rows if r.name == name), None)
+    in_steps = next((r for r in run.report.shown_steps.rows if r.name == name), None)
     row: SectionRow | None = next((r for r in run.report.sections if r.name == name), None)
     if in_steps is not None and function in ("", "share"):
         return (in_steps.mean_ms, TIME) if not function else (in_steps.share, SHARE)

@@ -70,7 +70,7 @@ class Run:
     def recording_ms(self) -> Mapping[str, float]:
         """What recording costs per measured step, under the names of :attr:`series`."""
         snapshot, steps = self.report.snapshot, self.report.steps.measured
-        costs = costs_of_steps(snapshot) if steps else {}
+        costs = costs_of_steps(snapshot) if steps and self.report.plain is None else {}
         named = {
             f"section {snapshot.keys[key].name}": ns / steps / 1e6
             for key, ns in costs.items()
@@ -115,10 +115,10 @@ class Run:
 
     @Lazy
     def _columns(self) -> Mapping[str, Sequence[float]]:
-        snapshot = self.report.snapshot
-        series = snapshot.steps.series
+        snapshot, steps = self.report.snapshot, self.report.shown_snapshot_steps
+        series = steps.series
         # Without memory for a series there are the steps' durations.
-        wall = series.wall_ns or snapshot.steps.recent_ns
+        wall = series.wall_ns or steps.recent_ns
         if not wall:
             return {}
         columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
@@ -137,6 +137,8 @@ class Run:
 
         Single steps are corrected in proportion: which step paid how much is unknown.
         """
+        if self.report.plain is not None:
+            return {}
         recorded = sections_as_recorded(self.report.snapshot)
         return {
             f"section {row.name}": row.total_ns / recorded[row.name]
@@ -165,14 +167,14 @@ class Run:
         and its workers compete for the CPU as well: their part is left out, by the CPU time that
         the program used and that it left to others.
         """
-        series = self.report.snapshot.steps.series
+        series = self.report.shown_snapshot_steps.series
         wall = sum(series.wall_ns) / 1e6
         if not series.switches or not wall:
             return None
         lost = sum(series.switches) * _SLICE_MS
         if series.cpu_ns:
             lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
-        for row in self.report.steps.split:
+        for row in self.report.shown_steps.split:
             if row.name == "cpu_wait" and row.share is not None:
                 lost = min(lost, row.share * wall)
         others = self._others
@@ -181,7 +183,7 @@ class Run:
     @property
     def _others(self) -> float | None:
         """The part of the competition for the training thread's CPU that is not the program's."""
-        meta, series = self.report.meta, self.report.snapshot.steps.series
+        meta, series = self.report.meta, self.report.shown_snapshot_steps.series
         used, cpus = meta.get("process_cpu_ns"), meta.get("cpus")
         duration = self.report.snapshot.duration_ns
         workers = any_workers(self.report.loaders)
@@ -196,7 +198,7 @@ class Run:
     @property
     def lost_ms(self) -> float:
         """The same in ms per step, 0 if unknown."""
-        wall = self.report.snapshot.steps.series.wall_ns
+        wall = self.report.shown_snapshot_steps.series.wall_ns
         return (self.interrupted or 0.0) * sum(wall) / 1e6 / len(wall) if wall else 0.0
 
     @property

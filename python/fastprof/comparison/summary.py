@@ -50,11 +50,11 @@ def uniformity(before: Sequence[Run], after: Sequence[Run]) -> tuple[SummaryRow,
 
 
 def _step_cv(run: Run) -> float | None:
-    return _cv(run.series[STEP].values) if STEP in run.series else run.report.steps.cv
+    return _cv(run.series[STEP].values) if STEP in run.series else run.report.shown_steps.cv
 
 
 def _tail(run: Run) -> float | None:
-    steps = run.report.steps
+    steps = run.report.shown_steps
     return steps.p99_ms / steps.p50_ms if steps.p99_ms and steps.p50_ms else None
 
 
@@ -119,4 +119,4 @@ def _mean(side: Sequence[Run], figure: Callable[[Run], float | None]) -> float |
 
 
 def _step_ms(run: Run) -> float | None:
-    return run.report.steps.mean_ms
+    return run.report.shown_steps.mean_ms

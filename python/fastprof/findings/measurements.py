@@ -118,7 +118,7 @@ class Facts:
         #: phases.
         self.counted = steps_in(report.phase, steps.count, self.steps)
         #: A step's mean wall time, or the recording's.
-        self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
+        self.span_ms = (report.shown_steps.mean_ms or 0.0) if self.steps else report.wall_ms
         self.per = "step" if self.steps else "recording"
 
     def share(self, ms: float) -> float:

@@ -51,7 +51,7 @@ class TensorBoard:
 
 def _figures(report: Any) -> dict[str, float]:
     """Return the report's main figures by tag, without unknown ones."""
-    steps, gpu, memory = report.steps, report.gpu, report.memory
+    steps, gpu, memory = report.shown_steps, report.gpu, report.memory
     utilization = None if gpu is None else gpu.utilization
     found = {"step_ms": steps.mean_ms, "step_p95_ms": steps.p95_ms}
     for row in steps.rows:

@@ -66,17 +66,17 @@ def _blocks(report: Report, rows: int) -> list[Block]:
 
 
 def _headline(report: Report) -> str:
-    if report.steps.mean_ms is not None:
-        return f"{duration(report.steps.mean_ms)} per step"
+    if report.shown_steps.mean_ms is not None:
+        return f"{duration(report.shown_steps.mean_ms)} per step"
     return f"{duration(report.wall_ms)} recorded"
 
 
 def _steps(report: Report, limit: int) -> Table:
     """Return the parts of a step; in the table's own order unless rows must be left out."""
     rows: Sequence[tuple[str, float | None, float | None]]
-    if report.steps.wall_ns is not None:
+    if report.shown_steps.wall_ns is not None:
         titles = ("section", "ms per step", "share %", "target %")
-        rows = [(r.name, r.mean_ms, r.share) for r in report.steps.rows]
+        rows = [(r.name, r.mean_ms, r.share) for r in report.shown_steps.rows]
     else:
         titles = ("section", "total ms", "share %", "target %")
         rows = [(r.name, r.total_ms, r.share) for r in report.sections]
@@ -91,7 +91,7 @@ def _steps(report: Report, limit: int) -> Table:
 def _split(report: Report) -> list[Part]:
     parts = [
         f"{row_name(row)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
-        for row in sorted(report.steps.split, key=lambda r: -r.total_ns)
+        for row in sorted(report.shown_steps.split, key=lambda r: -r.total_ns)
         if row.total_ns
     ]
     return [Text(f"Each step's time: {shortened(', '.join(parts), 400)}.")] if parts else []

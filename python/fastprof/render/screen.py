@@ -72,7 +72,7 @@ def closed_lines(report: Report, width: int, last: Sequence[str] = ()) -> list[s
 
 def headline(report: Report, width: int) -> list[str]:
     """Return the program, the length of its steps and the cost of recording them."""
-    meta, steps = report.meta, report.steps
+    meta, steps = report.meta, report.shown_steps
     parts = []
     if steps.mean_ms is not None:
         parts.append(
@@ -85,6 +85,9 @@ def headline(report: Report, width: int) -> list[str]:
     cost = report.overhead
     if cost.functions_ms is None and has_functions(report.snapshot):
         parts.append("overhead unknown")
+    elif report.plain is not None and cost.share is not None:
+        parts.append(f"cost {percent_between(cost.least_share, cost.share)} of the run")
+        parts.append(f"functions from {plural(report.steps.measured, 'step')}")
     elif cost.steps_share is not None:
         # The table's row lacks what has no known place, and is a part of waits for a CPU as well.
         least = min((cost.least_steps_share or 0.0, *_located(report)))
@@ -194,7 +197,7 @@ def _unmarked(report: Report) -> str:
 
 def _unprofiled(report: Report, width: int) -> list[str]:
     step = report.steps.unprofiled
-    if step is None:
+    if step is None or report.plain is not None:  # the headline has it
         return []
     # Not what recording adds to it: the headline has that, as a part of the step as recorded.
     said = (
@@ -205,7 +208,7 @@ def _unprofiled(report: Report, width: int) -> list[str]:
 
 
 def _split(report: Report, width: int) -> list[str]:
-    kinds = [row for row in report.steps.split if (row.share or 0.0) >= _KIND]
+    kinds = [row for row in report.shown_steps.split if (row.share or 0.0) >= _KIND]
     if not kinds:
         return []
     said = ", ".join(f"{row_name(row)} {percent(row.share)} %" for row in kinds)

@@ -12,6 +12,7 @@ from fastprof.report.model import Report
 from fastprof.report.notes import beyond_notes, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.overhead import overhead_of
+from fastprof.report.plain_steps import plain_table
 from fastprof.report.rows import StepTable
 from fastprof.report.run_phases import (
     ALL,
@@ -100,6 +101,7 @@ def build_report(
             in_steps=_in_steps(snapshot, steps, phase),
         ),
         steps=steps,
+        plain=plain_table(whole, steps),
         functions=rows,
         threads=threads,
         loaders=loaders,

@@ -25,7 +25,7 @@ from fastprof.report.rows import (
 )
 from fastprof.report.run_phases import PhaseRow
 from fastprof.report.stages import StageRow
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Snapshot, Steps
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,8 +64,22 @@ class Report:
     worker_functions: tuple[ThreadTable, ...] = ()
     #: Parts of the steps with another optimizer on other data; empty: the run has one.
     stages: tuple[StageRow, ...] = ()
+    #: The steps without the function hook, if a budget left it out of most; ``steps`` are those in
+    #: which functions were recorded.
+    plain: StepTable | None = None
     #: What was computed from the report and is needed again, by name.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def shown_steps(self) -> StepTable:
+        """The steps whose times a reader wants: the plain ones, if they are most."""
+        return self.plain or self.steps
+
+    @property
+    def shown_snapshot_steps(self) -> Steps:
+        """The same as recorded."""
+        plain = self.snapshot.plain_steps
+        return plain if self.plain is not None and plain is not None else self.snapshot.steps
 
     def section(self, name: str) -> SectionRow:
         """Return the row of a section; both names of a training phase find it.

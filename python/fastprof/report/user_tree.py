@@ -118,7 +118,7 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
         # The base of other tables' shares.
-        whole = report.steps.wall_ns + beyond_ns
+        whole = round((report.shown_steps.mean_ms or 0.0) * 1e6 * report.steps.measured) + beyond_ns
     shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= _LEAST * whole > 0]
     passes = _passing(entries, shown) if len(shown) > limit else set()
     kept = sorted(shown, key=lambda i: (i in passes, -entries.total_ns[i], i))[:limit]

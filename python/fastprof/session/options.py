@@ -27,8 +27,8 @@ class Options:
     sync: bool | Literal["cuda"]
     logger: Any
     log_every: int | None
-    worker_functions: bool | Literal["auto"]
     schedule: Schedule | None
+    overhead: float
     operators: OperatorProfile | None
     trace: TraceOptions | None
     output: Pathish | Sequence[Pathish] | None
@@ -41,7 +41,6 @@ class Options:
             _one_of(name, getattr(self, name), (True, False, "auto"))
         _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))
-        _one_of("worker_functions", self.worker_functions, (True, False, "auto"))
         if self.log_every is not None:
             check_int("log_every", self.log_every, low=0)
         check_int("skip_first", self.skip_first, low=0)

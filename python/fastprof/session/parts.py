@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.function_hook import FunctionHook
+from fastprof.session.function_windows import FunctionWindows
 from fastprof.session.gpu.layer import GpuLayer
 from fastprof.session.gpu.memory import MemorySampler
 from fastprof.session.gpu.nvtx import NvtxRanges
@@ -19,6 +20,7 @@ from fastprof.session.output.files import Outputs, resolve
 from fastprof.session.output.metrics import MetricWindow
 from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
+from fastprof.session.overhead_budget import Budget
 from fastprof.session.own_costs import OwnCosts
 from fastprof.session.part import Part
 from fastprof.session.patching.collector import collector_paused
@@ -27,7 +29,6 @@ from fastprof.session.run_phase import RunPhase
 from fastprof.session.section_recording import Sections
 from fastprof.session.stages import Stages
 from fastprof.session.thread_notes import ThreadNotes
-from fastprof.session.unprofiled import UnprofiledSteps
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
@@ -57,6 +58,7 @@ class Shared(Protocol):
     watches: Watches
 
     def report(self) -> Report: ...
+    def switch_sections(self, on: bool) -> bool: ...
     def snapshot_so_far(self) -> Snapshot: ...
 
 
@@ -130,8 +132,16 @@ def make_parts(run: Shared, options: Options) -> Parts:
             LineWindows(
                 recorder, lambda: hook.recording, operators.are_between, run.watches.profiles.lines
             ),
-            UnprofiledSteps(
-                recorder, takes_unprofiled, operators.are_between, options.skip_first, hook.stop
+            FunctionWindows(
+                recorder,
+                Budget(options.overhead, recorder, lambda: own_time.ns + own_time.untimed_ns)
+                if options.overhead
+                else None,
+                takes_unprofiled,
+                operators.are_between,
+                options.skip_first,
+                hook.stop,
+                run.switch_sections,
             ),
             ranks,
             CpuUse(),

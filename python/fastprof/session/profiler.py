@@ -10,6 +10,7 @@ from fastprof.capture.options import RecorderOptions, recorder_options
 from fastprof.capture.sections import profile_section
 from fastprof.own_builtins import OURS, THEIRS, put_back, take_away
 from fastprof.results.report import Report
+from fastprof.session.environment.overhead import overhead_or_default
 from fastprof.session.gpu.memory import MemoryMode, MemorySampler
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.options import Options
@@ -62,17 +63,18 @@ class Profiler:
             ``log(dict, step)``, or a callable that takes both.  Called on rank 0 only.
         log_every: log metrics at every step that is a multiple of this; None: every step; 0: no
             metrics at all.
-        worker_functions: True: also record the functions in worker processes of torch's
-            loaders; ``"auto"``: in single batches of the first passes, which slows the workers by
-            at most 5 %.  The report has a separate table of them.
-        schedule: steps in which to record functions; None: all.
+        overhead: what fastprof may cost, as a part of the program's time: 0.01 is 1 %.  Functions
+            are recorded in the first 200 steps, or for 10 s, and then in windows of a few steps, as
+            many as this pays for; 0: in every step, whatever it costs; None: the value of the
+            environment variable ``FASTPROF_OVERHEAD``, or 0.01.
+        schedule: steps in which to record functions; no ``overhead`` limits them.  None: see there.
         operators: windows of steps in which torch.profiler records operators; None: none.
         trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep the begin and end
             times of sections, steps and longer calls, in the active steps of ``schedule`` or in
             all; ``output`` with the suffix ``.trace.json.gz`` writes it for Perfetto.
         skip_first: number of first steps left out of the step statistics.
-        recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, its largest
-            cost, the limits on recorded data.
+        recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, its limits
+            on recorded data, functions in workers of loaders.
         output: path, or paths, to save the run to at the end; the suffix chooses the
             format.  In a distributed job fastprof puts ``rank{r}_`` before the file name.  It
             also saves during the run, about every minute, in at most 1 % of the time.
@@ -99,8 +101,8 @@ class Profiler:
         sync: bool | Literal["cuda"] = False,
         logger: Any = None,
         log_every: int | None = 50,
-        worker_functions: bool | Literal["auto"] = False,
         schedule: Schedule | None = None,
+        overhead: float | None = None,
         operators: OperatorProfile | None = None,
         trace: bool | TraceOptions | Mapping[str, Any] = False,
         skip_first: int = 3,
@@ -117,8 +119,8 @@ class Profiler:
             sync=sync,
             logger=logger,
             log_every=log_every,
-            worker_functions=worker_functions,
             schedule=schedule,
+            overhead=overhead_or_default(overhead),
             operators=operators,
             trace=trace_options(trace),
             output=output,

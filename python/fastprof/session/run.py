@@ -18,6 +18,7 @@ from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import StepLimit
 from fastprof.session.faults import Faults
 from fastprof.session.function_hook import FunctionHook
+from fastprof.session.function_windows import FunctionWindows
 from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.loaders.worker_stats import Watches
@@ -29,7 +30,6 @@ from fastprof.session.parts import make_parts
 from fastprof.session.ranks.live import UNKNOWN_END_S, LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.stages import Stages
-from fastprof.session.unprofiled import UnprofiledSteps
 from fastprof.session.validation import Validation
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Run:
         self.own_time = OwnTime()
         self.registry = LoaderRegistry()
         profiles = WorkerProfiles(
-            options.worker_functions,
+            options.recorder.worker_functions,
             options.recorder.backend,
             options.recorder.max_depth,
             self.faults,
@@ -76,7 +76,7 @@ class Run:
         self.stages = self.parts.of(Stages)
         self.ranks = self.parts.of(LiveRanks)
         self._phase = self.parts.of(RunPhase)
-        self._unprofiled = self.parts.of(UnprofiledSteps)
+        self._windows = self.parts.of(FunctionWindows)
         #: Prints the report if the interpreter's exit ends the run and nothing else receives it.
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
         #: The program's handle on this run, while it is active: the Profiler, whose module imports
@@ -279,7 +279,7 @@ class Run:
     def measuring(self) -> bool:
         """Whether the current step is measured: neither warm-up nor without the hook."""
         past = self.recorder.steps >= self._options.skip_first
-        return self.counting and past and not self._unprofiled.open
+        return self.counting and past and not self._windows.open
 
     @property
     def away_ns(self) -> int:

@@ -408,6 +408,8 @@ class Snapshot(Record):
     #: Lines of the program's functions, in this process and the loaders' workers, from samples in
     #: windows of the steps; None: not sampled.
     lines: Annotated[tuple[LineSamples, ...], AtMost(MAX_LINES, "lines")] | None = None
+    #: The steps without the function hook: all their fields are about those.  None: there are none.
+    plain_steps: Steps | None = None
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -68,8 +68,8 @@ def _sections(report: Report) -> Columns:
 
 def _step_sections(report: Report) -> Columns:
     names = ("name", "steps", "total_ms", "mean_ms", "share")
-    rows = _attributes(report.steps.rows, names)
-    targets = [STEP_TARGETS.get(row.name) for row in report.steps.rows]
+    rows = _attributes(report.shown_steps.rows, names)
+    targets = [STEP_TARGETS.get(row.name) for row in report.shown_steps.rows]
     return (*names, "target_low", "target_high"), [
         (*row, *((None, None) if t is None else (t.low, t.high)))
         for row, t in zip(rows, targets, strict=True)
@@ -77,7 +77,7 @@ def _step_sections(report: Report) -> Columns:
 
 
 def _steps(report: Report) -> Columns:
-    series = report.steps.series
+    series = report.shown_steps.series
     found: dict[str, Sequence[Value]] = {}
     if len(series):
         found["step"] = series.numbers

@@ -28,7 +28,7 @@ def known_figures(report: Report) -> tuple[tuple[str, str], ...]:
 
 
 def _step_time(report: Report) -> str:
-    steps = report.steps
+    steps = report.shown_steps
     if steps.mean_ms is None:
         return "n/a"
     cv = with_percent(steps.cv)

@@ -122,23 +122,23 @@ def _overview(report: Report) -> Table:
 
 def steps_table(report: Report) -> Table:
     """Return the sections of a step; without rows if no step was measured."""
-    if report.steps.wall_ns is None:
+    steps = report.shown_steps
+    if steps.wall_ns is None:
         return Table("", (), ())
     rows: list[tuple[str, ...]] = [
         (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
          number(r.mean_ms), percent(r.share), target_text(r.name))
-        for r in report.steps.rows
+        for r in steps.rows
     ]  # fmt: skip
     rows.append(
-        ("step", str(report.steps.measured), number(report.steps.wall_ms),
-         number(report.steps.mean_ms), "100", "")
+        ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100", "")
     )  # fmt: skip
     headers = ["section", "steps", "total ms", "ms per step", "share %", "target %"]
-    if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
+    if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in steps.rows):
         headers.pop()
         rows = [row[:-1] for row in rows]
     how = " (wall time as measured)"
-    if any(r.name == OWN_COST for r in report.steps.rows):
+    if any(r.name == OWN_COST for r in steps.rows):
         how = " (wall time; fastprof's cost is a row)"
     return Table(
         f"Where a step goes{how}", tuple(headers), tuple(rows), spare=("steps",), total=True
@@ -155,7 +155,7 @@ def steps_brief(report: Report, limit: int) -> Table:
     Sections beyond ``limit`` and those with almost no time share one row, so that the rows add up;
     one alone has its name.
     """
-    steps = report.steps
+    steps = report.shown_steps
     if steps.wall_ns is not None:
         headers = ("where a step goes", "ms", "%")
         parts = [(r.name, r.mean_ms, r.share or 0.0) for r in steps.rows]

@@ -48,7 +48,8 @@ def phases_text(report: Report, least: float) -> str:
     """
     parts = []
     for row in report.phases:
-        if row.name == "steps" or row.wall_ms < least * report.wall_ms:
+        is_step = row.name == "steps" or (row.name == "unprofiled" and report.plain is not None)
+        if is_step or row.wall_ms < least * report.wall_ms:
             continue
         if row.name == "setup" and not report.steps.count:
             continue

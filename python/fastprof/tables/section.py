@@ -32,8 +32,8 @@ def section_blocks(report: Report, name: str) -> list[Block]:
 
 def _of_step(report: Report, name: str) -> str:
     """Return the row of the step table as the end of a sentence; empty without a row."""
-    without = any(row.name == OWN_COST for row in report.steps.rows)
-    for step in report.steps.rows:
+    without = any(row.name == OWN_COST for row in report.shown_steps.rows)
+    for step in report.shown_steps.rows:
         if step.name == name:
             cost = ", fastprof's cost taken off" if without else ""
             return f"; {duration(step.mean_ms)} per step, {percent(step.share)} % of it{cost}"

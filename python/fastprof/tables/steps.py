@@ -40,7 +40,7 @@ def row_name(row: SplitRow) -> str:
 
 def split_table(report: Report) -> Table:
     """Return the kinds of time in the steps; without rows if they are unknown."""
-    steps = report.steps
+    steps = report.shown_steps
     if not steps.split:
         return Table("", (), ())
     rows = [

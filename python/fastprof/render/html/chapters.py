@@ -77,7 +77,7 @@ def _gpu(report: Report) -> list[Markup]:
 
 def tiles(report: Report) -> Markup:
     """Return the main figures: name, value and remark."""
-    steps, gpu, memory = report.steps, report.gpu, report.memory
+    steps, gpu, memory = report.shown_steps, report.gpu, report.memory
     cost = report.overhead
     overhead, of_what = percent_between(cost.least_steps_share, cost.steps_share), "of a step"
     if cost.steps_share is None:
@@ -150,7 +150,7 @@ def _sentences(title: str, rows: Sequence[str]) -> list[Markup | None]:
 
 
 def _steps(report: Report) -> list[Markup]:
-    steps = report.steps
+    steps = report.shown_steps
     if steps.wall_ns is None:
         return []
     parts = []
@@ -203,7 +203,7 @@ def _seen(share: float | None) -> bool:
 
 def _split_missing(report: Report) -> Iterator[str]:
     """Yield the unknown kinds of time; without a GPU nothing waits for it."""
-    for sentence in report.steps.split_missing:
+    for sentence in report.shown_steps.split_missing:
         kind, _, why = sentence.partition(": ")
         if kind != "gpu_wait" or has_gpu(report):
             yield f"Not known: {kind_name(kind)}: {tables.name(why)}"

@@ -22,7 +22,9 @@ _MIB = 1 << 20
 
 def single_steps(report: Report) -> tuple[float, ...]:
     """Return the ms of the steps that charts show, the last ones of the run."""
-    return report.steps.series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
+    return report.shown_steps.series.wall_ms or tuple(
+        ns / 1e6 for ns in report.shown_snapshot_steps.recent_ns
+    )
 
 
 def step_charts(report: Report) -> tuple[Chart, Chart, str]:
@@ -30,7 +32,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
 
     There must be a step that they can show.
     """
-    steps, series = report.steps, report.steps.series
+    steps, series = report.shown_steps, report.shown_steps.series
     wall = single_steps(report)
     # Without a separate series the kept steps are the last ones.
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
@@ -43,7 +45,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
     )
     columns = _columns(report, wall)
     names = [name for name, _ in columns]
-    among = [row.name for row in report.steps.rows]
+    among = [row.name for row in report.shown_steps.rows]
     named = dict(zip(names, colours(names, among), strict=True))
     lines = tuple(Line(shown(name), named[name], column) for name, column in columns)
     readings = list(_readings(report, places, wall, columns))
@@ -64,7 +66,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
 
 def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:
     """Return each section's ms in each step, and the rest; empty without sections."""
-    names = report.steps.series.names
+    names = report.shown_steps.series.names
     largest = sorted(names, key=lambda name: -sum(names[name]))
     columns: list[tuple[str, Sequence[float]]] = [
         (name, names[name]) for name in names if name in largest[:CHART_SECTIONS]
@@ -86,7 +88,7 @@ def _readings(
     wall: Sequence[float],
     columns: Sequence[tuple[str, Sequence[float]]],
 ) -> Iterator[str]:
-    series = report.steps.series
+    series = report.shown_steps.series
     named = [(printable_name(name, 60), column) for name, column in columns]
     extra = [
         (text, column, unit)

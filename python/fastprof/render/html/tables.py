@@ -38,7 +38,7 @@ def limited(table: Table, names: Sequence[str] = ()) -> Table:
 
 def step_table(report: Report) -> Table:
     """Return each section's share of a step, with its target."""
-    return limited(steps_table(report), [row.name for row in report.steps.rows])
+    return limited(steps_table(report), [row.name for row in report.shown_steps.rows])
 
 
 def section_table(report: Report) -> Table:

@@ -11,8 +11,8 @@ import threading
 import fastprof
 import pytest
 from fastprof.report.in_run import LEAST_BLOCKS
-from fastprof.session import unprofiled
-from fastprof.session.unprofiled import BLOCK, UnprofiledSteps
+from fastprof.session import function_windows as unprofiled
+from fastprof.session.function_windows import BLOCK, FunctionWindows
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 UNPROFILED = RUN_PHASES.index("unprofiled")
@@ -34,7 +34,13 @@ def work() -> int:
 
 def run(steps: int = 400, each=lambda prof, i: None, **options) -> fastprof.Profiler:
     prof = fastprof.Profiler(
-        **{"gpu": False, "functions": True, "recorder": {"max_overhead": 0}, **options}
+        **{
+            "gpu": False,
+            "functions": True,
+            "recorder": {"max_overhead": 0},
+            "overhead": 0,
+            **options,
+        }
     )
     with prof:
         for i in range(steps):
@@ -213,12 +219,18 @@ def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
 def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
     prof = run(1000)
     before = prof.report()
-    prof._run._unprofiled.cost_ns += 10**9
+    prof._run._windows.cost_ns += 10**9
     after = prof.report()
     assert after.overhead.estimated_ms == pytest.approx(before.overhead.estimated_ms + 1000.0)
     assert after.overhead.steps_share == pytest.approx(before.overhead.steps_share)
     if after.steps.unprofiled is not None and before.steps.unprofiled is not None:
         assert after.steps.unprofiled.own_ms == pytest.approx(before.steps.unprofiled.own_ms)
+
+
+def made(recorder, hindered=lambda first, last: False, budget=None) -> FunctionWindows:
+    return FunctionWindows(
+        recorder, budget, lambda: True, hindered, 3, print, recorder.switched.append
+    )
 
 
 class Recorder:
@@ -227,6 +239,13 @@ class Recorder:
     planned = 0
     ended = 0
     length = BLOCK
+    blocks: list[tuple[int, int]] = []
+
+    def __init__(self) -> None:
+        self.switched: list[bool] = []
+
+    def last_blocks(self, count: int, /) -> list[tuple[int, int]]:
+        return self.blocks
 
     def unprofiled_length(self, settles_ns: int, /) -> int:
         return self.length
@@ -256,7 +275,7 @@ def test_a_block_that_cannot_be_costs_no_step() -> None:
         asked.append((first, last))
         return len(asked) <= 3
 
-    taken = UnprofiledSteps(recorder, lambda: True, hindered, 3, print)
+    taken = made(recorder, hindered)
     taken.begin()
     plans = []
     for count in range(1000):
@@ -291,7 +310,7 @@ def test_a_window_may_not_be_in_any_step_of_a_longer_block() -> None:
         asked.append((first, last))
         return False
 
-    taken = UnprofiledSteps(recorder, lambda: True, hindered, 3, print)
+    taken = made(recorder, hindered)
     taken.begin()
     first = recorder.planned
     taken.at_step(first - 1)
@@ -306,7 +325,7 @@ def test_a_window_may_not_be_in_any_step_of_a_longer_block() -> None:
 
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
     recorder = Recorder()
-    taken = UnprofiledSteps(recorder, lambda: True, lambda first, last: False, 3, print)
+    taken = made(recorder)
     taken.begin()
     first = recorder.planned
     taken.at_step(first)

@@ -1,0 +1,82 @@
+"""The table of plain steps: those without the function hook, which a budget makes most of a run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fastprof.report.rows import OWN_COST, StepSection, StepTable
+from fastprof.report.step_table import step_table
+from fastprof.report.steps import OWN_KIND, SplitRow
+from fastprof.snapshot import Snapshot
+
+#: Fewer plain steps are a part of the full look, and the table is that of the recorded steps.
+LEAST = 20
+
+#: Sections were off if they ran in fewer plain steps than this part of what the others had.
+_RAN = 0.5
+
+
+def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
+    """Return the table of plain steps; None: they are few.
+
+    It contains nothing of what recording functions costs.  The kinds of time that only functions
+    show, and sections that were off, have the shares that they have of the recorded steps.
+
+    Args:
+        recorded: the steps in which functions were recorded.
+    """
+    plain = whole.plain_steps
+    if plain is None or "overhead_budget" not in whole.meta or plain.measured < LEAST:
+        return None
+    made = step_table(replace(whole, steps=plain), whole, correct_times=False)
+    wall_ns = plain.sum_ns
+    rows = made.rows
+    if _were_off(made, recorded):
+        parts = [row for row in recorded.rows if row.name != OWN_COST]
+        times = _scaled([row.total_ns for row in parts], wall_ns)
+        rows = tuple(
+            StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
+            for row, ns in zip(parts, times, strict=True)
+        )
+    kinds = [row for row in recorded.split if row.name != OWN_KIND]
+    split = tuple(
+        _kind(row, ns, plain.measured, wall_ns)
+        for row, ns in zip(kinds, _scaled([row.total_ns for row in kinds], wall_ns), strict=True)
+    )
+    steps = whole.steps
+    return replace(
+        made,
+        count=steps.count,
+        skipped=steps.skipped,
+        apart=max(0, steps.count - steps.skipped - plain.measured),
+        rows=rows,
+        split=split,
+        split_missing=recorded.split_missing,
+        gc_runs=recorded.gc_runs,
+        outliers=recorded.outliers,
+        unprofiled=None,
+    )
+
+
+def _were_off(made: StepTable, recorded: StepTable) -> bool:
+    ran = {row.name: row.steps or 0 for row in made.rows}
+    return any(
+        row.steps
+        and ran.get(row.name, 0) / made.measured < _RAN * row.steps / max(1, recorded.measured)
+        for row in recorded.rows
+    )
+
+
+def _scaled(times: Sequence[int], whole_ns: int) -> list[int]:
+    """Return times in proportion that add up to ``whole_ns``; the largest takes what is rounded."""
+    sum_ns = sum(times)
+    if sum_ns <= 0:
+        return [0] * len(times)
+    scaled = [ns * whole_ns // sum_ns for ns in times]
+    scaled[scaled.index(max(scaled))] += whole_ns - sum(scaled)
+    return scaled
+
+
+def _kind(row: SplitRow, ns: int, steps: int, wall_ns: int) -> SplitRow:
+    part = ns / row.total_ns if row.total_ns else 0.0
+    places = tuple((where, round(of * part)) for where, of in row.places)
+    return replace(row, total_ns=ns, mean_ms=ns / steps / 1e6, share=ns / wall_ns, places=places)

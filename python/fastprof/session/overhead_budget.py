@@ -1,0 +1,108 @@
+"""The account of a run: what its budget allows fastprof to cost, and what fastprof has cost."""
+
+from collections.abc import Callable
+from math import inf
+from statistics import median
+
+from fastprof.capture.options import Recorder
+from fastprof.clock import time
+from fastprof.session.window_places import level_of
+
+#: After the hook was set or removed, steps take longer for some time: by this much together.
+#: Decision 15 has the measurements.
+_SETTLING_NS = 200_000
+
+#: The hook's cost is the upper quartile over this many places, so that the budget also holds if the
+#: next one is dearer than most.
+_PLACES, _UPPER = 16, 0.75
+
+#: Automatic sections stay in plain steps if all that these have costs at most this part of the
+#: budget.  Windows get at least the other part.
+_ALWAYS_MAY, _WINDOWS_GET = 0.5, 0.25
+
+
+class Budget:
+    """One run's account; only the training thread uses it.
+
+    Args:
+        overhead: what fastprof may cost, as a part of the program's time.
+        own_ns: returns the time of fastprof's own code on the training thread so far, in ns.
+    """
+
+    def __init__(self, overhead: float, recorder: Recorder, own_ns: Callable[[], int]) -> None:
+        self.overhead = overhead
+        self._recorder = recorder
+        self._own_ns = own_ns
+        self._at_ns = 0
+        self._balance_ns = 0.0
+        self._seen = (0, 0)  # count of steps and own cost, when plain steps began
+        self._always_ns = 0.0  # own cost of a plain step
+        self._sections_ns = inf  # the same with automatic sections
+        #: The median plain step, and what the hook adds to one, in ns.
+        self.step_ns = self.hook_ns = 0.0
+
+    def begin(self) -> None:
+        """Earn from now on."""
+        self._at_ns = time.perf_counter_ns()
+
+    def is_free(self, plan_ns: float = 0.0) -> bool:
+        """Return whether nothing is owed, if ``plan_ns`` more were spent."""
+        now = time.perf_counter_ns()
+        self._balance_ns += self.overhead * (now - self._at_ns)
+        self._at_ns = now
+        return self._balance_ns >= plan_ns
+
+    def spend(self, ns: float) -> None:
+        """Count a cost in ns."""
+        self._balance_ns -= ns
+
+    def judge(self) -> bool:
+        """Learn what the hook costs; return whether the run has measured it yet."""
+        places = self._recorder.last_blocks(_PLACES)
+        if places:
+            costs = sorted(hooked - plain for plain, hooked in places)
+            self.hook_ns = float(max(0, costs[int(_UPPER * (len(costs) - 1) + 0.999)]))
+            self.step_ns = float(max(1, median(plain for plain, _ in places)))
+        return bool(places)
+
+    def plain_begins(self, count: int) -> None:
+        """Note that plain steps begin after ``count`` steps."""
+        self._seen = count, self._own_ns()
+
+    def plain_ends(self, count: int, *, sections: bool) -> None:
+        """Learn what plain steps cost; ``sections``: they had automatic ones."""
+        steps = count - self._seen[0]
+        if steps > 0:
+            self._always_ns = (self._own_ns() - self._seen[1]) / steps
+            if sections:
+                self._sections_ns = self._always_ns
+
+    def pays_for_sections(self) -> bool:
+        """Return whether plain steps may have automatic sections."""
+        return self._sections_ns == inf or (
+            self._sections_ns <= _ALWAYS_MAY * self.overhead * self.step_ns
+        )
+
+    def pays_for_all(self) -> bool:
+        """Return whether functions may be recorded in all steps."""
+        return self.hook_ns + self._always_ns <= self.overhead * self.step_ns
+
+    def window_ns(self, steps: int, switches_ns: int) -> float:
+        """Return what a window costs.
+
+        Args:
+            steps: those with the hook.
+            switches_ns: time that removing and setting it takes.
+        """
+        return steps * self.hook_ns + switches_ns + 2 * _SETTLING_NS
+
+    def level(self, window_ns: float) -> int:
+        """Return the level of windows that cost ``window_ns``: see :mod:`window_places`."""
+        share = self.overhead - self._always_ns / self.step_ns
+        return level_of(window_ns / (max(share, _WINDOWS_GET * self.overhead) * self.step_ns))
+
+    def steps_owed(self) -> int:
+        """Return the number of plain steps that pay for what is owed."""
+        if self.is_free():
+            return 0
+        return int(-self._balance_ns / (self.overhead * self.step_ns))

@@ -1,0 +1,216 @@
+"""The budget of a run: which steps have the hook, and what they cost together."""
+
+from __future__ import annotations
+
+import fastprof
+import pytest
+from fastprof.session import function_windows, overhead_budget
+from fastprof.session.environment.overhead import overhead_from, overhead_or_default
+from fastprof.session.function_windows import WINDOW, FunctionWindows
+from fastprof.session.overhead_budget import Budget
+
+
+class Loop:
+    """A simulated loop with its recorder and clock: what a step takes, and what fastprof adds."""
+
+    def __init__(self, plain_ns: int, hook_ns: int, settle: int = 1, own_ns: int = 0) -> None:
+        self.plain_ns, self.hook_ns, self.own_step_ns = plain_ns, hook_ns, own_ns
+        self.length = settle + min(settle + 1, 4)
+        self.now = self.own = self.own_cost = 0
+        self.hooked, self.planned = True, 0
+        self.sections = True
+        self.blocks: list[tuple[int, int]] = []
+        self.with_hook: list[int] = []
+        self.costs_ns = 0  # of the hook and of own work
+        self.switch_ns = 50_000
+
+    # the clock
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+    # the recorder
+    def unprofiled_length(self, settles_ns: int, /) -> int:
+        return self.length
+
+    def plan_unprofiled(self, step: int, /) -> None:
+        self.planned = step
+
+    def begin_unprofiled(self) -> bool:
+        self._switch(hooked=False)
+        return True
+
+    def end_unprofiled(self, valid: bool, /) -> None:
+        if not self.hooked:
+            self._switch(hooked=True)
+        if valid:
+            self.blocks.insert(0, (self.plain_ns, self.plain_ns + self.hook_ns))
+
+    def rehook(self) -> None:
+        self._switch(hooked=True)
+
+    def resume_functions(self) -> None:
+        pass
+
+    def last_blocks(self, count: int, /) -> list[tuple[int, int]]:
+        return self.blocks[:count]
+
+    def _switch(self, *, hooked: bool) -> None:
+        self.hooked = hooked
+        self.now += self.switch_ns
+        self.costs_ns += self.switch_ns
+
+    def switch_sections(self, on: bool) -> None:
+        self.sections = on
+
+    def own_ns(self) -> int:
+        return self.own
+
+    def run(self, windows: FunctionWindows, steps: int, first: int = 0) -> None:
+        if not first:
+            windows.begin()
+        for count in range(first, first + steps):
+            windows.at_step(count)
+            added = self.hook_ns if self.hooked else 0
+            own = self.own_step_ns if self.sections else 0
+            if self.hooked:
+                self.with_hook.append(count)
+            self.own += own
+            self.costs_ns += added + own
+            self.now += self.plain_ns + added + own
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
+    loops: list[Loop] = []
+
+    class Time:
+        @staticmethod
+        def perf_counter_ns() -> int:
+            return loops[-1].now
+
+    monkeypatch.setattr(function_windows, "time", Time)
+    monkeypatch.setattr(overhead_budget, "time", Time)
+    monkeypatch.setattr(function_windows, "thread_cpu", dict)
+    return loops
+
+
+def windows_of(loop: Loop, overhead: float = 0.01) -> FunctionWindows:
+    budget = Budget(overhead, loop, loop.own_ns)  # type: ignore[arg-type]
+    return FunctionWindows(
+        loop, budget, lambda: True, lambda first, last: False, 3, print, loop.switch_sections
+    )  # type: ignore[arg-type]
+
+
+def test_the_full_look_has_functions_in_200_steps(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(5_000_000, 1_000_000))
+    loop.run(windows_of(loop), 240)
+    hooked = [i for i in loop.with_hook if i >= 3]
+    assert len(hooked) >= 200
+    before = len(loop.with_hook)
+    loop.run(windows_of(loop), 0)
+    assert len(loop.with_hook) == before
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "hook_ms", "settle"),
+    [(0.13, 0.05, 20), (0.6, 0.4, 5), (5, 1, 1), (17, 1.2, 1), (100, 4, 1), (900, 300, 1)],
+)
+def test_what_follows_the_full_look_costs_at_most_the_budget(
+    clock: list[Loop], plain_ms: float, hook_ms: float, settle: int
+) -> None:
+    clock.append(loop := Loop(round(plain_ms * 1e6), round(hook_ms * 1e6), settle))
+    windows = windows_of(loop)
+    loop.run(windows, 600)
+    spent, began, seen = loop.costs_ns, loop.now, len(loop.with_hook)
+    steps = 20_000 if plain_ms < 100 else 4_000
+    loop.run(windows, steps, 600)
+    assert (loop.costs_ns - spent) / (loop.now - began) <= 0.01
+    # It uses a good part of what it may cost.
+    assert len(loop.with_hook) - seen >= 2 * WINDOW
+    if plain_ms >= 5:
+        assert (loop.costs_ns - spent) / (loop.now - began) >= 0.003
+
+
+def test_ten_seconds_of_long_steps_end_the_full_look(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(900_000_000, 300_000_000))
+    loop.run(windows_of(loop), 60)
+    assert len(loop.with_hook) < 40
+
+
+def test_a_hook_that_the_budget_pays_for_stays(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(100_000_000, 500_000))
+    loop.run(windows_of(loop), 2000)
+    assert len(loop.with_hook) > 1900
+
+
+def test_no_budget_records_functions_in_nearly_all_steps(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(1_000_000, 1_000_000))
+    windows = FunctionWindows(
+        loop, None, lambda: True, lambda first, last: False, 3, print, loop.switch_sections
+    )  # type: ignore[arg-type]
+    loop.run(windows, 5000)
+    assert len(loop.with_hook) > 4500
+
+
+def test_automatic_sections_that_cost_too_much_are_in_windows_only(clock: list[Loop]) -> None:
+    clock.append(dear := Loop(500_000, 300_000, 5, own_ns=20_000))
+    windows = windows_of(dear)
+    dear.run(windows, 5000)
+    spent, began = dear.costs_ns, dear.now
+    dear.run(windows, 20_000, 5000)
+    assert (dear.costs_ns - spent) / (dear.now - began) <= 0.01
+    clock.append(cheap := Loop(17_000_000, 1_000_000, own_ns=20_000))
+    cheap.run(windows_of(cheap), 5000)
+    assert cheap.own == 5000 * 20_000
+
+
+def test_ranks_with_another_cost_open_windows_in_the_same_steps(clock: list[Loop]) -> None:
+    found = []
+    for hook_ns in (1_000_000, 2_500_000):
+        clock.append(loop := Loop(5_000_000, hook_ns))
+        windows = windows_of(loop)
+        loop.run(windows, 40_000)
+        hooked = [i for i in loop.with_hook if i > 10_000]
+        found.append({i for i in hooked if i - 1 not in hooked})  # first steps
+    few, many = sorted(found, key=len)
+    assert len(few & many) >= 0.9 * len(few)
+
+
+def test_the_program_and_its_user_choose_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert overhead_or_default(None) == 0.01
+    monkeypatch.setenv("FASTPROF_OVERHEAD", "2%")
+    assert overhead_or_default(None) == 0.02
+    assert overhead_or_default(0) == 0.0
+    assert overhead_from("none", "x") == 0.0
+    for wrong in ("x", "-1%", "100%", "nan", "%"):
+        with pytest.raises(ValueError, match="--overhead is"):
+            overhead_from(wrong, "--overhead")
+    with pytest.raises(ValueError, match="overhead is 1"):
+        fastprof.Profiler(overhead=1)
+    with pytest.raises(TypeError, match="overhead is '1%'"):
+        fastprof.Profiler(overhead="1%")  # type: ignore[arg-type]
+
+
+def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
+    def work() -> int:
+        return sum(i for i in range(300))
+
+    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    with prof:
+        for _ in range(3000):
+            with fastprof.profile_section("forward"):
+                work()
+            prof.step()
+    report = prof.report()
+    assert report.plain is not None
+    assert report.plain.measured > 1500
+    assert report.plain.measured + report.steps.measured <= 3000 - 3
+    assert sum(row.total_ns for row in report.plain.rows) == report.plain.wall_ns
+    assert sum(row.total_ns for row in report.plain.split) == report.plain.wall_ns
+    assert [row.name for row in report.plain.rows] == ["forward", "(unaccounted)"]
+    calls = next(row.calls for row in report.functions if row.name == "work")
+    assert calls == report.steps.measured
+    saved = tmp_path / "run.fprof"
+    report.save(saved)
+    text = fastprof.load(saved).to_text()
+    assert f"{report.plain.measured} steps of" in text
