@@ -168,7 +168,45 @@ end_signal_taken(PyObject *module, PyObject *Py_UNUSED(ignored))
     return PyLong_FromLong(came);
 }
 
+/* A new action would drop faulthandler's handler, and siginterrupt(). */
+static PyObject *
+set_python_handler(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int number;
+    PyObject *handler;
+    if (!PyArg_ParseTuple(args, "iO:set_python_handler", &number, &handler) ||
+        PyErr_CheckSignals() < 0) { /* the program may set actions there */
+        return NULL;
+    }
+    struct sigaction action;
+    const bool known = sigaction(number, NULL, &action) == 0;
+    PyObject *signals = PyImport_ImportModule("_signal");
+    PyObject *before =
+        signals != NULL
+            ? PyObject_CallMethod(signals, "signal", "iO", number, handler)
+            : NULL;
+    Py_XDECREF(signals);
+    if (before != NULL && known) {
+        sigaction(number, &action, NULL);
+    }
+    return before;
+}
+
 #else
+
+static PyObject *
+set_python_handler(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *signals = PyImport_ImportModule("_signal");
+    PyObject *set =
+        signals != NULL ? PyObject_GetAttrString(signals, "signal") : NULL;
+    PyObject *before = set != NULL ? PyObject_CallObject(set, args) : NULL;
+    Py_XDECREF(set);
+    Py_XDECREF(signals);
+    return before;
+}
 
 static PyObject *
 handle_end_signals(PyObject *module, PyObject *carrier)
@@ -201,5 +239,7 @@ PyMethodDef fp_end_signal_methods[] = {
      "leave_end_signals($module, /)\n--\n\n"},
     {"end_signal_taken", end_signal_taken, METH_NOARGS,
      "end_signal_taken($module, /)\n--\n\n"},
+    {"set_python_handler", set_python_handler, METH_VARARGS,
+     "set_python_handler($module, number, handler, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

@@ -5,8 +5,8 @@
 
 #include "py/pycompat.h" /* Python.h goes first */
 
-/* _core.handle_end_signals, _core.leave_end_signals and
- * _core.end_signal_taken. */
+/* _core.handle_end_signals, _core.leave_end_signals, _core.end_signal_taken
+ * and _core.set_python_handler. */
 extern PyMethodDef fp_end_signal_methods[];
 
 #endif

@@ -5,11 +5,8 @@
 static int
 raise_again(void *arg)
 {
-    PyObject *raised = arg; /* (type, value, traceback) */
-    PyErr_Restore(Py_XNewRef(PyTuple_GET_ITEM(raised, 0)),
-                  Py_XNewRef(PyTuple_GET_ITEM(raised, 1)),
-                  Py_XNewRef(PyTuple_GET_ITEM(raised, 2)));
-    Py_DECREF(raised);
+    PyObject *exc = arg;
+    PyErr_Restore(Py_NewRef(Py_TYPE(exc)), exc, PyException_GetTraceback(exc));
     return -1;
 }
 
@@ -22,19 +19,14 @@ let_it_come_again(void)
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     PyErr_NormalizeException(&type, &exc, &tb);
-    PyObject *raised = fp_is_main_thread() ? PyTuple_New(3) : NULL;
-    if (raised != NULL) {
-        PyTuple_SET_ITEM(raised, 0, Py_XNewRef(type));
-        PyTuple_SET_ITEM(raised, 1, Py_XNewRef(exc));
-        PyTuple_SET_ITEM(raised, 2, Py_XNewRef(tb));
+    if (tb != NULL) {
+        PyException_SetTraceback(exc, tb);
     }
-    if (raised == NULL || Py_AddPendingCall(raise_again, raised) < 0) {
-        Py_XDECREF(raised);
+    if (!fp_is_main_thread() || Py_AddPendingCall(raise_again, exc) < 0) {
         PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), type);
+        Py_DECREF(exc);
     }
-    PyErr_Clear();
-    Py_XDECREF(type);
-    Py_XDECREF(exc);
+    Py_DECREF(type);
     Py_XDECREF(tb);
 }
 

@@ -304,6 +304,12 @@ def leave_end_signals() -> None:
 def end_signal_taken() -> int:
     """Note that Python's handler runs; return the first signal that came, or 0."""
 
+def set_python_handler(number: int, handler: Any, /) -> Any:
+    """Do what ``signal.signal`` does, but leave the signal's action in C as it is.
+
+    The action must run Python's handler: it is Python's own, or one that calls that.
+    """
+
 def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
     """Return NVML's current values of these devices.
 

@@ -25,12 +25,13 @@ def _copy() -> object:
 
 if TYPE_CHECKING:
     import time as time
+    from _thread import RLock
     from threading import Lock
 else:
     time = _copy()
 
 
-def acquired(lock: "Lock", seconds: float) -> bool:
+def acquired(lock: "Lock | RLock", seconds: float) -> bool:
     """Acquire ``lock`` within ``seconds`` or a little more; return whether it succeeded.
 
     The lock's own time limit never ends if the clock stands still.

@@ -16,8 +16,12 @@ from typing import Any, TypeVar, overload
 
 _E = TypeVar("_E", bound=Exception)
 
-#: An instruction that raises an error of its own frame.
-_RAISING = {opmap[name] for name in ("RAISE_VARARGS", "RERAISE") if name in opmap}
+#: An instruction that raises an error of its own frame, or at which ``throw`` does.
+_RAISING = {
+    opmap[name]
+    for name in ("RAISE_VARARGS", "RERAISE", "YIELD_VALUE", "YIELD_FROM")
+    if name in opmap
+}
 
 _VARARGS = 0x04  # a code object with *args; inspect.CO_VARARGS
 

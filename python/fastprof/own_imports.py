@@ -76,10 +76,12 @@ def first_use(name: str) -> "Any":
     global _forks_wait
     import importlib
 
+    from fastprof.clock import acquired
+
     with _importing:
         if not _forks_wait and hasattr(os, "register_at_fork"):
             os.register_at_fork(
-                before=lambda: _importing.acquire(timeout=_FORK_WAITS_S),
+                before=lambda: acquired(_importing, _FORK_WAITS_S),
                 after_in_parent=_forked,
                 after_in_child=_forked_child,
             )

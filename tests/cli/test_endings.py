@@ -14,6 +14,7 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.capture import end_signal
 from fastprof.cli import exit_hooks
 from helpers import ChildResult, child_env, run_command, time_scale
 
@@ -263,6 +264,7 @@ def test_the_program_finds_exec_as_without_fastprof(tmp_path: Path) -> None:
 
 EACH_LINE = """
 import signal, sys
+from fastprof.capture import end_signal
 from fastprof.cli import exit_hooks
 
 class Stop(Exception):
@@ -382,7 +384,7 @@ def test_f22_every_handler_of_a_signal_during_a_save_runs() -> None:
     try:
         for number in before:
             signal.signal(number, fails)
-        held = exit_hooks.Held()
+        held = exit_hooks.Held(end_signal.set_python_handler)
         held.begin()
         for number in before:
             signal.raise_signal(number)
@@ -393,3 +395,52 @@ def test_f22_every_handler_of_a_signal_during_a_save_runs() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# exec fails after the save, and the program goes on.
+OWN_ACTIONS = """
+import faulthandler, os, signal, sys, time
+
+def handler(number, frame):
+    print("handled", flush=True)
+
+dumps = open("dumps", "w")
+signal.signal(signal.SIGUSR1, handler)
+faulthandler.register(signal.SIGUSR1, file=dumps, all_threads=False, chain=True)
+read, write = os.pipe()
+os.set_blocking(write, False)
+signal.set_wakeup_fd(write)
+open("empty", "w").close()
+os.chmod("empty", 0o755)
+sent = []
+
+def send():
+    sent.append(os.kill(os.getpid(), signal.SIGUSR1))
+    time.sleep(0)
+
+def tracer(frame, event, arg):
+    if frame.f_code.co_name == "_safely" and not sent:  # fastprof's save
+        send()
+
+sys.settrace(tracer)
+try:
+    os.execv("empty", ["empty"])
+except OSError as error:
+    print(error.strerror)
+sys.settrace(None)
+while len(sent) < 2:
+    send()
+print(os.read(read, 100), open("dumps").read().count("most recent call first"))
+"""
+
+
+@pytest.mark.parametrize("command", ["-o p.stats", "run -o out"])
+def test_f22_a_save_leaves_what_other_code_does_with_signals(tmp_path: Path, command: str) -> None:
+    (tmp_path / "train.py").write_text(OWN_ACTIONS)
+    alone = python("train.py", cwd=tmp_path).check().stdout.splitlines()
+    assert len(alone) == 4
+    assert alone[-1].endswith(" 2")
+    result = python("-m", "fastprof", *command.split(), "train.py", cwd=tmp_path).check()
+    # The order differs: the first signal comes before exec fails.
+    assert sorted(set(alone)) == sorted(set(result.stdout.splitlines()) & set(alone))
+    assert result.stdout.count("handled") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fastprof._core import clock_name
-from helpers import run_child, sanitized
+from helpers import run_child, run_command, sanitized
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a library"),
@@ -94,3 +95,26 @@ def test_waits_end(frozen: dict[str, str]) -> None:
         env=frozen,
     )
     result.check()
+
+
+@pytest.mark.parametrize("clock", ["2020-01-01 00:00:00", "+0 x20", "-3d x0.1"])
+def test_a_run_under_the_real_libfaketime(tmp_path: Path, clock: str) -> None:
+    libraries = glob.glob("/usr/lib*/*/faketime/libfaketime.so.1")
+    if not libraries:
+        pytest.skip("libfaketime is not installed")
+    (tmp_path / "program.py").write_text(
+        "import threading\n"
+        "def work(): return sum(range(1000))\n"
+        "thread = threading.Thread(target=work)\n"
+        "thread.start(); thread.join()\n"
+        "print('done', flush=True)\n"
+        "raise SystemExit(3)\n"
+    )
+    result = run_command(
+        [sys.executable, "-m", "fastprof", "run", "-o", "out", "program.py"],
+        env={"LD_PRELOAD": libraries[0], "FAKETIME": clock},
+        cwd=tmp_path,
+    ).check(returncode=3)
+    assert result.stdout.startswith("done\n")
+    assert result.stderr == ""
+    assert (tmp_path / "out" / "train_profile.fprof").is_file()

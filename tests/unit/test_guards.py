@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import types
+import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def sets_another(signum: int, frame: object) -> None:
     raise Limit
 
 
+def endless() -> Iterator[None]:
+    while True:
+        yield
+
+
+def delegating() -> Iterator[None]:
+    yield from endless()
+
+
+def thrown(source: Callable[[], Iterator[None]]) -> None:
+    generator = source()
+    next(generator)
+    generator.throw(Limit)  # type: ignore[attr-defined]
+
+
 HANDLERS: dict[str, Callable[[int, object], object]] = {
     "function": raises,
     "without its frame": forgets_its_frame,
@@ -59,6 +75,8 @@ HANDLERS: dict[str, Callable[[int, object], object]] = {
     "method": Handler().method,
     "partial": functools.partial(Handler().more, "three"),
     "replaced": sets_another,
+    "mock": unittest.mock.Mock(side_effect=Limit),
+    "mock of a function": unittest.mock.create_autospec(raises, side_effect=Limit),
 }
 
 
@@ -138,6 +156,8 @@ def test_exceptions_of_a_trace_function_pass() -> None:
         lambda: "a".missing,  # type: ignore[attr-defined]
         lambda: raises(0, None),
         lambda: int("x"),
+        lambda: thrown(endless),
+        lambda: thrown(delegating),
     ],
 )
 def test_own_errors_stop(action: Callable[[], object]) -> None:

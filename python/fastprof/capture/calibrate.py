@@ -277,6 +277,9 @@ def _measure(backend: str) -> _Measured:
             time.sleep(_REST_S)
         reads.append(sample())
         plain_rounds.append(_times_ns())
+        if not any(plain_rounds[0].values()):
+            # The cost is unknown, not nothing.  More rounds would have no limit of time.
+            raise OSError("the clock stands still")
         recorder = Recorder(backend=backend)
         recorder.enable()
         try:
@@ -284,8 +287,6 @@ def _measure(backend: str) -> _Measured:
         finally:
             recorder.disable()
         inside_rounds.append(_inside_ns(recorder))
-    if not any(map(max, map(dict.values, plain_rounds))):
-        raise OSError("the clock stands still")  # the cost is unknown, not nothing
     return _Measured(
         _least(plain_rounds), _least(hooked_rounds), _least(inside_rounds), min(reads), 1,
         time.monotonic(),

@@ -45,9 +45,13 @@ class Held:
     """Makes the program's signal handlers wait; used in the main thread, where they run.
 
     One that raises, as Python's own for Ctrl-C does, would end a save half-way.
+
+    Args:
+        set_handler: sets a handler in Python and leaves the signal's action in C as it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, set_handler: Callable[[int, Any], object]) -> None:
+        self._set = set_handler
         self._until = time.monotonic() + _HELD_S
         self._handlers: dict[int, Any] = {}
         self._came: dict[int, None] = {}
@@ -57,10 +61,10 @@ class Held:
         try:
             for number in range(1, _signal.NSIG):
                 handler = _signal.getsignal(number)
-                # The carrier has an action in C besides, and its handler waits anyway.
+                # The carrier's handler waits anyway.
                 if callable(handler) and number != _CARRIER:
                     self._handlers[number] = handler
-                    _signal.signal(number, self._note)
+                    self._set(number, self._note)
         except BaseException:
             self._give_back()
             raise
@@ -70,8 +74,11 @@ class Held:
         self._give_back()
         first: BaseException | None = None
         for number in self._came:
+            handler = _signal.getsignal(number)
             try:
-                _signal.raise_signal(number)
+                # Not another signal: what C code does with one, such as a wake-up, is done.
+                if callable(handler):
+                    handler(number, sys._getframe())
             except BaseException as error:
                 first = first or error
         if first is not None:
@@ -86,7 +93,7 @@ class Held:
     def _give_back(self) -> None:
         try:
             for number, handler in self._handlers.items():
-                _signal.signal(number, handler)
+                self._set(number, handler)
         except BaseException:  # of a handler that is back already
             self._give_back()
             raise
@@ -130,6 +137,9 @@ class Endings:
         self._signal: Any = None
 
     def __enter__(self) -> "Endings":  # noqa: PYI034 - Self is new in 3.11
+        from fastprof.capture import end_signal  # needs the C extension
+
+        self._set_handler = end_signal.set_python_handler
         self._wrap("_exit")
         # The others, such as execvp, call these, with one folder of PATH after another.
         self._wrap("execv", _may_run)
@@ -141,8 +151,6 @@ class Endings:
             and _CARRIER
             and signal.getsignal(_CARRIER) is signal.SIG_DFL
         ):
-            from fastprof.capture import end_signal  # needs the C extension
-
             signal.signal(_CARRIER, self._on_signal)
             if end_signal.handle_end_signals(_CARRIER):
                 self._signal = end_signal
@@ -222,7 +230,7 @@ class Endings:
         """Make signals wait from now on, until the recording is saved."""
         # A forked child saves nothing, and would never let go.
         if self._held is None and _in_main_thread() and os.getpid() == self._pid:
-            held = Held()
+            held = Held(self._set_handler)
             held.begin()
             self._held = held
 

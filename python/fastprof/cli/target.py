@@ -96,6 +96,7 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
 
     fastprof works before and after it, so the tables have the program's rows only.
     """
+    frozen = gc.get_freeze_count()  # visits each of them: not in the recording
     with _traceback_of(target), endings:
         try:
             start()
@@ -103,7 +104,6 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             endings.cancel()
             complain(str(error))
             return USAGE_ERROR
-        frozen = gc.get_freeze_count()
         try:
             try:
                 exec(target.code, target.namespace)
