@@ -198,8 +198,7 @@ class AcceleratorAttachment(Attachment):
     # -- replaced methods
 
     def _begin(self) -> None:
-        accelerator = self._accelerator
-        defaults = {"logger": ScalarLogger(self._log), "rank": accelerator.process_index}
+        defaults = {"logger": ScalarLogger(self._log)}
         self._session = session = Session(self._options, defaults, trainer="accelerate")
         session.start()
         self._recorded = session.alive

@@ -142,7 +142,6 @@ class _ProfilerMethods(HasRun):
         defaults = {
             "logger": ScalarLogger(self._log),
             "log_every": every if isinstance(every, int) and every > 0 else 50,
-            "rank": trainer.global_rank,
         }
         self._session = session = Session(self._options, defaults, trainer="lightning")
         session.start()

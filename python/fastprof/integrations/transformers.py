@@ -90,7 +90,6 @@ class TrainerAttachment(Attachment):
         defaults = {
             "logger": ScalarLogger(self._pending.update),
             "log_every": _logging_steps(trainer.args),
-            "rank": trainer.args.process_index,
         }
         self._session = session = Session(self._options, defaults, trainer="transformers")
         session.start()
@@ -260,7 +259,6 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         defaults = {
             "logger": ScalarLogger(self._pending.update),
             "log_every": _logging_steps(args),
-            "rank": args.process_index,
         }
         self._session = session = Session(self._options, defaults, trainer="transformers")
         session.start()
