@@ -88,6 +88,12 @@ def ways(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
+# The function layer starts a program as without it, so that its ways are slow.
+@pytest.mark.parametrize(
+    "command",
+    ["-m fastprof", "run", pytest.param("run --functions", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_every_way_to_start_a_program_is_pythons(
     ways: Path, command: Sequence[str], way: str
 ) -> None:
