@@ -61,7 +61,7 @@ _BETWEEN = re.compile(
     r"The others wait for rank (\d+).* between steps: writing checkpoints(?:, (\S+) \(|)"
 )
 _STANDS = re.compile(r"No step has ended for .*?: Rank (\d+).*? stands in (\w+), (\S+) \(")
-_SILENT = re.compile(r"Rank (\d+).*? has been silent .*? last seen in (\w+), (\S+) \(")
+_SILENT = re.compile(r"Rank (\d+).*? has sent no heartbeat .*? last seen in (\w+), (\S+) \(")
 _ENDS = re.compile(r"Rank (\d+).* is not late any more since about step (\d+)\.")
 _ANY = re.compile(
     r"Rank (\d+) .*(?: is late | is not late any | silent )|No step has ended|The others wait for"
@@ -126,7 +126,7 @@ def judge(cause: str, percent: float, ranks: int, told: list[str], after: float)
     """Return the verdict and its errors."""
     first = told[0] if told else ""
     row = Row(cause, percent, ranks, after if told else None, " / ".join(told), [])
-    if cause == "killed":  # torchrun ends the job before a rank has been silent for 15 s
+    if cause == "killed":  # torchrun ends the job before a rank counts as lost, after 15 s
         return row
     if cause == "healthy":
         row.wrong = ["false alarm"] if told else []
