@@ -1,6 +1,6 @@
 """A deep Q network; the replay buffer keeps tuples of Python numbers and converts them per step.
 
-Right: unaccounted, data-loading.
+Right: unaccounted, data-loading, small-batch.
 Fix: unaccounted --arrays.
 """
 

@@ -27,7 +27,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import MS, kernel, py
+from unit.snapshots import MS, Key, kernel, py
 
 FRAMEWORKS = st.sampled_from(["torch", "lightning", "transformers", "accelerate", None])
 
@@ -180,6 +180,22 @@ def test_steps_that_differ_in_no_section_say_so_and_do_not_blame_others(switches
     assert "some steps do more work than others" in said
     assert "similar length" not in said
     assert "other programs" not in said
+
+
+def test_the_time_of_fastprof_in_no_section_is_none_of_the_program() -> None:
+    """score_files.py: 12.3 of 12.5 ms; beside other programs waits hit fastprof's code as well."""
+    phases = {"forward": 20, "backward": 40}
+    score = calls(py("score", 3, "/x/score.py"), 12)
+    ours = calls(Key("python", "", 0, "(fastprof)", "(fastprof)"), 26, 20)
+    assert "unaccounted" in found(run(phases, inside={"": [score]}))
+    for more, there in ((0, False), (15, True)):
+        made = run(phases, step_ms=100 + more, inside={"": [score, ours]})
+        rule = found(made).get("unaccounted")
+        assert (rule is not None) == there
+        if rule is not None:
+            assert rule.value == pytest.approx(100 * 29 / 115)
+            said = "Another 26.0 ms per step there is fastprof's own work and its waits."
+            assert said in rule.evidence
 
 
 def test_steps_that_differ_in_forward_are_of_different_length() -> None:

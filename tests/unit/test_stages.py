@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from fastprof.errors import SnapshotError
+from fastprof.findings.measurements import Facts
 from fastprof.report.outliers import find_outliers
+from fastprof.results.report import build_report
 from fastprof.session.stages import Stages
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 from fastprof.snapshot.stages import Stage
+from fastprof.snapshot.steps import SplitPlace
 from unit.findings_runs import found, gpu_layer, run
 
 
@@ -158,3 +161,21 @@ def test_steps_vary_within_the_longest_stage() -> None:
             assert "Of 20 steps of stage 2 p50 is 100 ms" in " ".join(rule.evidence)
             # 40 ms of the second half's steps.
             assert rule.saving_ms == pytest.approx(20.0)
+
+
+def test_steps_without_a_wait_show_nothing_in_a_run_with_stages() -> None:
+    """Most are of the stage with short steps: its sections would be those of the run."""
+    made = run({"forward": 20}, step_ms=55, durations=[15.0] * 20 + [95.0] * 20)
+    forward, ms = made.steps.rows[0].key, 1_000_000
+    waits = (0,) * 20 + (70 * ms,) * 20
+    columns = ((forward, (10 * ms,) * 20 + (30 * ms,) * 20),)
+    series = replace(made.steps.series, cpu_wait_ns=waits, switches=(1,) * 40, sections=columns)
+    split = (("cpu_wait", sum(waits)), ("compute", made.steps.sum_ns - sum(waits)))
+    place = SplitPlace("cpu_wait", 0, made.threads[0].nodes.key.index(forward), 40 * ms)
+    steps = replace(made.steps, series=series, split=split, split_places=(place,))
+    known = (stage(0, "loader0", 2, 1), stage(20, "loader1", 100, 40))
+    parts = [
+        Facts(build_report(replace(made, steps=steps, stages=stages))).cpu_waits.sections
+        for stages in ((), known)
+    ]
+    assert parts[0] != parts[1]

@@ -284,7 +284,7 @@ class Facts:
         """The nodes in no section."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
-            return Outside((), 0.0, frozenset())
+            return Outside((), 0.0, 0.0, frozenset())
         rows = frozenset(self.rows)
         keys, ranks = self.report.view.keys, self.ranks > 1
         return outside(thread.nodes, self._self_ns, keys, rows, ranks=ranks)
@@ -293,6 +293,11 @@ class Facts:
     def left_out_outside(self) -> float:
         """The part of the time in no section that imports and waits for other ranks take."""
         return self._outside.left_out
+
+    @property
+    def ours_outside(self) -> float:
+        """The part of the time in no section that fastprof's own functions take."""
+        return self._outside.ours
 
     @Lazy
     def free_ms(self) -> float:
@@ -716,7 +721,10 @@ class Facts:
         rows = {row.name: row.mean_ms for row in self.report.steps.rows}
         waits = self.split_by_section("cpu_wait")
         wait_ms = self.split.get("cpu_wait", 0.0)
-        return cpu_waits(rows, wait_ms, waits, self.own_series, self.steps)
+        series = self.own_series
+        if self.report.stages:  # most steps without a wait are of the stage with short ones
+            series = replace(series, names={})
+        return cpu_waits(rows, wait_ms, waits, series, self.steps)
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""

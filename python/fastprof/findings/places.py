@@ -20,12 +20,13 @@ class Outside:
     """``chosen``: per node, whether it is in no section, imports nothing, waits for no rank and is
     not fastprof's.
 
-    ``left_out``: the part of the time in no section that imports and such waits take. ``loops``:
-    keys of the functions around the requested sections.
+    ``left_out``: the part of the time in no section that imports and such waits take, ``ours``
+    that of fastprof's functions. ``loops``: keys of the functions around the requested sections.
     """
 
     chosen: Sequence[bool]
     left_out: float
+    ours: float
     loops: frozenset[int]
 
 
@@ -50,24 +51,26 @@ def outside(
     waits = GROUPS["communication"]
     barred = [imports(key) or (ranks and waits(key)) for key in keys]
     left_out = at_or_below(nodes, barred)
-    total = spent = 0.0
+    total = spent = by_us = 0.0
+    ours = [is_own(key) for key in keys]
     around: set[int] = set()
     for i in range(1, len(nodes)):
         above, key = nodes.parent[i], keys[nodes.key[i]]
         if free[i]:
             total += own[i]
             spent += own[i] if left_out[i] else 0.0
+            by_us += own[i] if ours[nodes.key[i]] and not left_out[i] else 0.0
         elif free[above] and key.name in rows:
             while above > 0 and above not in around:
                 around.add(above)
                 above = nodes.parent[above]
     loops = frozenset(nodes.key[i] for i in around)
-    ours = [is_own(key) for key in keys]
     chosen = [
         here and not out and not ours[key]
         for here, out, key in zip(free, left_out, nodes.key, strict=True)
     ]
-    return Outside(chosen, spent / total if total > 0 else 0.0, loops)
+    whole = total if total > 0 else 1.0
+    return Outside(chosen, spent / whole, by_us / whole, loops)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ def unaccounted(facts: Facts) -> Draft | None:
         return _no_phases(facts, row)
     hot = facts.hot_outside
     left_out = row * facts.left_out_outside
-    row -= left_out
+    known = facts.own_costs.get(UNACCOUNTED, 0.0)  # the row is without it
+    ours = max(0.0, (row + known) * facts.ours_outside - known)
+    row -= left_out + ours
     ms, stalled = while_idle(facts, row)
     theirs = min(ms, facts.free_ms)
     draft = share_draft(
@@ -58,6 +60,9 @@ def unaccounted(facts: Facts) -> Draft | None:
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(row, facts)}."),
             _left_out(facts, left_out),
+            "" if facts.share(ours) < _SAID else (
+                f"Another {span_text(ours, facts)} there is fastprof's own work and its waits."
+            ),
             stalled,
             "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
