@@ -64,7 +64,8 @@ _STANDS = re.compile(r"No step has ended for .*?: Rank (\d+).*? stands in (\w+),
 _SILENT = re.compile(r"Rank (\d+).*? has sent no heartbeat .*? last seen in (\w+), (\S+) \(")
 _ENDS = re.compile(r"Rank (\d+).* is not late any more since about step (\d+)\.")
 _ANY = re.compile(
-    r"Rank (\d+) .*(?: is late | is not late any | no heartbeat )|No step has ended|The others wait for"
+    r"Rank (\d+) .*(?: is late | is not late any | no heartbeat )"
+    r"|No step has ended|The others wait for"
 )
 
 
