@@ -127,6 +127,9 @@ def _begun(text: str, limit: int) -> str:
 
 def printable_name(text: str, limit: int = MAX_NAME) -> str:
     """Return ``text`` printable, for files read by other tools; different names stay different."""
+    # Nearly all names stay as they are: no calls for those.
+    if len(text) <= limit and text.isprintable():
+        return text
     return printable(cut(text, limit))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import replace
+from itertools import product
 from types import FrameType
 
 import pytest
@@ -340,12 +341,12 @@ def test_a_function_and_its_place_are_on_one_line(width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
-def bushy(n: int, seed: int) -> Snapshot:
-    """Return a deep tree of ``n`` contexts of few functions, with much recursion."""
+def bushy(n: int, seed: int, functions: int) -> Snapshot:
+    """Return a deep tree of ``n`` contexts; of few functions: with much recursion."""
     dice = random.Random(seed)
-    keys = [Key("root", "", 0, "(thread)", "(thread)"), *(py(f"f{i}", i) for i in range(n // 20))]
+    keys = [Key("root", "", 0, "(thread)", "(thread)"), *(py(f"f{i}", i) for i in range(functions))]
     nodes = NodeTable(
-        (-1, *(dice.randrange(max(0, i - 4), i) for i in range(1, n))),
+        (-1, *(dice.randrange(max(0, i - 4 - functions // 10), i) for i in range(1, n))),
         (0, *(dice.randrange(1, len(keys)) for _ in range(1, n))),
         (0, *(1,) * (n - 1)), (0,) * n, (0, *(dice.randrange(99) * MS for _ in range(1, n))),
     )  # fmt: skip
@@ -353,11 +354,11 @@ def bushy(n: int, seed: int) -> Snapshot:
 
 
 def test_recursion_is_folded_into_the_nearest_entry_above_whatever_the_tree() -> None:
-    for seed in range(40):
-        made = bushy(300, seed)
+    for seed, functions in product(range(40), (15, 250)):  # many have too little for a row
+        made = bushy(300, seed, functions)
         nodes = made.threads[0].nodes
         # The same by a search of the chain for each activation.
-        total, above, of_key = [0], [0], [0]
+        total, own, above, of_key = [0], [0], [0], [0]
         entry, known = [0] * len(nodes), {}
         for i in range(1, len(nodes)):
             at = outer = entry[nodes.parent[i]]
@@ -366,7 +367,9 @@ def test_recursion_is_folded_into_the_nearest_entry_above_whatever_the_tree() ->
             outer = outer or known.setdefault((at, nodes.key[i]), len(total))
             if outer == len(total):
                 total, above, of_key = [*total, 0], [*above, at], [*of_key, nodes.key[i]]
+                own.append(0)
             entry[i] = outer
+            own[outer] += nodes.self_ns[i]
             while True:
                 total[outer] += nodes.self_ns[i]
                 if not outer:
@@ -374,8 +377,10 @@ def test_recursion_is_folded_into_the_nearest_entry_above_whatever_the_tree() ->
                 outer = above[outer]
         found = user_tree(build_report(made, correct_times=False), len(total), 0)
         least = 0.01 * total[0]
-        assert sorted(row.total_ms for row in found.rows) == sorted(
-            ns / 1e6 for ns in total[1:] if ns >= least
+        assert sorted((row.total_ms, row.own_ms) for row in found.rows) == sorted(
+            (ns / 1e6, own_ns / 1e6)
+            for ns, own_ns in zip(total[1:], own[1:], strict=True)
+            if ns >= least
         )
 
 

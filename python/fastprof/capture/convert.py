@@ -223,7 +223,7 @@ def key_from(description: tuple[str, str, int, str, str], form: str = "short") -
 
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
     forms = dict(data.get("forms", ()))
-    return tuple(key_from(one, forms.get(i, "short")) for i, one in enumerate(data["keys"]))
+    return tuple([key_from(one, forms.get(i, "short")) for i, one in enumerate(data["keys"])])
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:

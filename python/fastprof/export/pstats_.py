@@ -16,6 +16,8 @@ time belongs to their caller.
 from __future__ import annotations
 
 import marshal
+from collections.abc import Sequence
+from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
@@ -24,10 +26,10 @@ from fastprof.read.limits import Limits
 from fastprof.read.pstats import Caller, Entry, Function
 from fastprof.read.smaller import OTHER_FUNCTIONS
 from fastprof.report.correct import correct
-from fastprof.report.flat import TRANSPARENT, flatten, merged
+from fastprof.report.flat import TRANSPARENT, PairSums, pair_sums_of
 from fastprof.report.model import Report
 from fastprof.report.writers import require_tree
-from fastprof.snapshot import Snapshot, ThreadTree
+from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 
 if TYPE_CHECKING:
     import pstats
@@ -104,43 +106,69 @@ def _smaller(stats: dict[Function, Entry], most: int) -> dict[Function, Entry]:
 
 def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:
     """Return the equivalent of ``cProfile.Profile.stats``, over all threads."""
-    files = {file: printable_name(file) for file in {key.file for key in snapshot.keys}}
-    labels = [(files[key.file], key.line, printable_name(key.name)) for key in snapshot.keys]
-    first: dict[Function, int] = {}
-    groups = [
-        first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT
-        for i, (key, label) in enumerate(zip(snapshot.keys, labels, strict=True))
-    ]
-    columns = correct(snapshot, enabled=correct_times).self_ns
-    table = merged(
-        flatten(tree.nodes, _entered(tree, groups), column)
-        for tree, column in zip(snapshot.threads, columns, strict=True)
+    if not snapshot.threads:
+        return {}
+    labels, groups = _labels(snapshot.keys)
+    s = _sums(snapshot.threads, correct(snapshot, enabled=correct_times).self_ns, groups)
+    # There may be a million pairs (caller, callee): no object and no call for each of them.
+    calls, primitive = list(map(add, s.calls, s.resumes)), list(map(add, s.outer, s.outer_resumes))
+    edges = zip(
+        calls,
+        map(add, primitive, map(add, s.more, s.more_resumes)),
+        [ns / 1e9 for ns in s.self_ns],
+        [ns / 1e9 for ns in map(add, s.cum_ns, s.more_cum_ns)],
+        strict=True,
     )
-    # There may be a million rows: no call for each of them.
-    callers: dict[int, dict[Function, Caller]] = {group: {} for group in table.rows}
-    for (caller, callee), r in table.edges.items():
-        callers[callee][labels[caller]] = (
-            r.calls + r.resumes, r.primitive_calls + r.primitive_resumes, r.self_ns / 1e9,
-            r.cum_ns / 1e9,
-        )  # fmt: skip
+    callers: dict[int, dict[Function, Caller]] = {group: {} for group in s.callee}
+    for caller, callee, edge in zip(s.caller, s.callee, edges, strict=True):
+        if caller >= 0:
+            callers[callee][labels[caller]] = edge
+    first: dict[int, int] = {}  # a function's first pair, to which its others are added
+    for i, group in enumerate(s.callee):
+        row = first.setdefault(group, i)
+        if row != i:
+            for column in (primitive, calls, s.self_ns, s.cum_ns):
+                column[row] += column[i]
+    del first[TRANSPARENT]
     return {
         labels[group]: (
-            r.primitive_calls + r.primitive_resumes, r.calls + r.resumes, r.self_ns / 1e9,
-            r.cum_ns / 1e9, callers[group],
+            primitive[i], calls[i], s.self_ns[i] / 1e9, s.cum_ns[i] / 1e9, callers[group],
         )
-        for group, r in table.rows.items()
+        for group, i in first.items()
     }  # fmt: skip
 
 
-def _entered(tree: ThreadTree, groups: list[int]) -> list[int]:
-    """Return the group of each node.  A function without recorded calls is transparent.
-
-    Readers divide by the number of calls, so a row must have a call.
-    """
-    nodes = tree.nodes
-    out = [
-        groups[key] if calls or resumes else TRANSPARENT
-        for key, calls, resumes in zip(nodes.key, nodes.calls, nodes.resumes, strict=True)
+def _labels(keys: Sequence[Key]) -> tuple[list[Function], list[int]]:
+    """Return the label of each key, and its group: the first function with that label."""
+    files = {file: printable_name(file) for file in {key.file for key in keys}}
+    labels = [(files[key.file], key.line, printable_name(key.name)) for key in keys]
+    first: dict[Function, int] = {}
+    return labels, [
+        first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT
+        for i, (key, label) in enumerate(zip(keys, labels, strict=True))
     ]
-    out[0] = TRANSPARENT
-    return out
+
+
+def _sums(
+    trees: Sequence[ThreadTree], columns: Sequence[Sequence[int]], groups: Sequence[int]
+) -> PairSums:
+    """Return the sums of all threads: the roots of the others are nodes below the first one.
+
+    A function without recorded calls is transparent: readers divide by the number of calls.
+    """
+    parent: list[int] = []
+    for tree in trees:
+        at = len(parent)
+        parent += [above + at for above in tree.nodes.parent]
+        parent[at] = 0 if at else -1
+    tables = [tree.nodes for tree in trees]
+    key, calls, resumes = (
+        tuple(chain.from_iterable(of))
+        for of in zip(*((t.key, t.calls, t.resumes) for t in tables), strict=True)
+    )
+    entered = [
+        groups[number] if n or again else TRANSPARENT
+        for number, n, again in zip(key, calls, resumes, strict=True)
+    ]
+    own_ns = tuple(chain.from_iterable(columns))
+    return pair_sums_of(NodeTable(tuple(parent), key, calls, resumes, own_ns), entered, own_ns)

@@ -194,9 +194,16 @@ def _names_sought(file: str) -> re.Pattern[str]:
     return _any_of(frozenset(n for files, n in _PYTHON_PATTERNS if files.search(path)))
 
 
+#: A name in any class or function.
+_ANYWHERE = r"(?:.*\.)?"
+
+
 @cache
 def _any_of(patterns: frozenset[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns)))
+    # The beginning of any name is sought once, not for each pattern: that takes most of the time.
+    begun = [p.removeprefix(_ANYWHERE) for p in sorted(patterns) if p.startswith(_ANYWHERE)]
+    whole = [f"(?:{p})" for p in sorted(patterns) if not p.startswith(_ANYWHERE)]
+    return re.compile("|".join([*whole, f"{_ANYWHERE}(?:{'|'.join(begun)})"]))
 
 
 def is_of_modules(key: Key) -> bool:
@@ -206,15 +213,16 @@ def is_of_modules(key: Key) -> bool:
 
 def sought(key: Key) -> bool:
     """Return whether a key may belong to any group; most do not, and a file may hold any name."""
-    if key.kind == "section":
+    kind, name, qualname = key.kind, key.name, key.qualname
+    if kind == "section":
         return True
-    if max(len(key.name), len(key.qualname)) > _LONGEST or len(key.file) > _LONGEST_PATH:
+    if len(name) > _LONGEST or len(qualname) > _LONGEST or len(key.file) > _LONGEST_PATH:
         return False
-    if key.kind == "c":
-        return _ANY_C.search(key.name) is not None
-    if key.kind != "python":
+    if kind == "c":
+        return _ANY_C.search(name) is not None
+    if kind != "python":
         return False
-    named, name, qualname = _names_sought(key.file), key.name, key.qualname
+    named = _names_sought(key.file)
     if named.fullmatch(name) is not None:
         return True
     return name != qualname and named.fullmatch(qualname) is not None

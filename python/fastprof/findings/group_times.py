@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from fastprof.report.origin import is_own
-from fastprof.report.tree import subtree_sums
+from fastprof.report.tree import subtree_sums, top_sections
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
@@ -99,36 +99,23 @@ def walk(
         for name, others in never_in.items()
         if name in groups
     ]
-    section = [key.kind == "section" for key in keys]
-    own = [is_own(key) for key in keys]
-    python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
+    mask = _masks(nodes, bits, barred)
+    grouped = [i for i, here in enumerate(mask) if here and not here & imported]
+    if not grouped:  # as in any program without torch
+        return found
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     cum = subtree_sums(nodes.parent, self_ns)
-    mask, outer, above = [0], [-1], [-1]
-    #: For each node, the nearest node of the program at or above it.
-    theirs = [0]
+    outer, (above, theirs) = top_sections(nodes, keys), _callers(nodes, keys)
     #: Own time by (groups around a node, outermost section).
     spent: dict[tuple[int, int], float] = {}
-    places = zip(nodes.parent, nodes.key, strict=True)
-    for i, (parent, key) in islice(enumerate(places), 1, None):
-        inherited = mask[parent]
-        here = bits[key]
-        for bit, others in barred:
-            if here & bit and (inherited | here) & others:
-                here &= ~bit
-        here |= inherited
-        mask.append(here)
-        outer.append(key if section[key] and outer[parent] < 0 else outer[parent])
-        above.append(key if python[key] else above[parent])
-        theirs.append(theirs[parent] if own[key] else i)
-        if not here or here & imported:
-            continue
+    for i in grouped:
+        here, parent, key = mask[i], nodes.parent[i], nodes.key[i]
         spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]
         for bit, inside in looked_into:
             if here & bit:
                 ns, times = inside.get(key, (0.0, 0))
                 inside[key] = (ns + self_ns[i], times + nodes.calls[i])
-        new = here & ~inherited
+        new = here & ~mask[parent]
         if new:
             caller = theirs[parent]
             place = (nodes.key[caller], above[caller])
@@ -146,6 +133,34 @@ def walk(
                 if other != name:
                     group.shared[other] = group.shared.get(other, 0.0) + ns
     return found
+
+
+def _masks(nodes: NodeTable, bits: Sequence[int], barred: Sequence[tuple[int, int]]) -> list[int]:
+    """Return per node the groups that it is in; ``barred``: (group, groups in which it is not)."""
+    mask = [0]
+    for parent, key in islice(zip(nodes.parent, nodes.key, strict=True), 1, None):
+        inherited, here = mask[parent], bits[key]
+        if here:
+            for bit, others in barred:
+                if here & bit and (inherited | here) & others:
+                    here &= ~bit
+        mask.append(inherited | here)
+    return mask
+
+
+def _callers(nodes: NodeTable, keys: Sequence[Key]) -> tuple[list[int], list[int]]:
+    """Return per node the key of the nearest Python function, and the nearest node, of the program.
+
+    Both at or above it: fastprof's own functions call for the program.
+    """
+    own = [is_own(key) for key in keys]
+    python = [key.kind == "python" and not ours for key, ours in zip(keys, own, strict=True)]
+    above, theirs = [-1], [0]
+    places = zip(nodes.parent, nodes.key, strict=True)
+    for i, (parent, key) in islice(enumerate(places), 1, None):
+        above.append(key if python[key] else above[parent])
+        theirs.append(theirs[parent] if own[key] else i)
+    return above, theirs
 
 
 def _enter(

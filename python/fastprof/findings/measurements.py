@@ -417,10 +417,10 @@ class Facts:
         if not snapshot.threads:
             return {}
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
-        nodes = snapshot.threads[self._trained].nodes
-        return walk(
-            nodes, columns[self._trained], snapshot.keys, self._marks, GROUPS, only=_OF_THE_RUN
-        )
+        nodes, column = snapshot.threads[self._trained].nodes, columns[self._trained]
+        if snapshot is self.report.view and column is self._self_ns:
+            return self._groups
+        return walk(nodes, column, snapshot.keys, self._marks, GROUPS, only=_OF_THE_RUN)
 
     def over_run(self, group: str) -> Use:
         """Return a group's use in the whole recording, spread over its steps.

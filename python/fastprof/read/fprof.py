@@ -12,12 +12,13 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from json.encoder import encode_basestring_ascii
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
-from fastprof.names import MAX_NAME
+from fastprof.names import MAX_NAME, without_surrogates
 from fastprof.read.limits import Limits
 from fastprof.read.smaller import smaller
 from fastprof.report.figures import plural
@@ -37,7 +38,7 @@ _MOST_MEMBERS = 16
 
 #: What a reader accepts by default.
 _LIMITS = Limits()
-_COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
+_COLUMNS = ("parent", "key", "calls", "resumes", "self_ns", "phase")
 
 
 def write(report: Report, stream: BinaryIO) -> None:
@@ -110,36 +111,45 @@ def _without_trace(snapshot: Snapshot, trace: TraceSnapshot) -> Snapshot:
 
 def _text(snapshot: Snapshot) -> bytes:
     data = snapshot.to_dict()
-    trees = {name: data.pop(name) for name in ("threads", "worker_threads")}
-    keys = data.pop("keys")
-    plain = plain_values(data)
-    plain["keys"] = _keys(keys)
-    for name, threads in trees.items():
-        plain[name] = [_thread(thread) for thread in threads]
-    return compact_json(plain).encode("ascii")
+    texts = {"keys": _keys(data.pop("keys"))}
+    for name in ("threads", "worker_threads"):
+        made = [_object(thread, _thread(thread)) for thread in data.pop(name)]
+        texts[name] = f"[{','.join(made)}]"
+    return _object(data, texts).encode("ascii")
 
 
-def _keys(keys: list[list[Any]]) -> list[list[Any]]:
-    # There may be 100,000 keys, nearly all of which are written as they are.
-    return [
-        key
-        if key[2] <= EXACT and _is_plain(key[1]) and _is_plain(key[3]) and _is_plain(key[4])
-        else plain_values(key)
-        for key in keys
-    ]
+def _object(data: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """Return an object as JSON; ``texts`` has the JSON of further fields."""
+    begin = compact_json(plain_values(data))[:-1]
+    return "".join([begin, *[f',"{name}":{text}' for name, text in texts.items()], "}"])
 
 
-def _is_plain(name: str) -> bool:
-    return len(name) <= MAX_NAME and name.isascii()
+def _keys(keys: list[list[Any]]) -> str:
+    # There may be a million keys in few files; nearly all are written as they are.
+    files = {file: _quoted(file) for file in {key[1] for key in keys}}
+    return f"[{','.join([_key(key, files[key[1]]) for key in keys])}]"
 
 
-def _thread(thread: dict[str, Any]) -> dict[str, Any]:
-    # The columns may have a million rows: skip them unless one value needs a change.
-    columns = {
-        name: thread[name] if max(thread[name]) <= EXACT else plain_values(thread[name])
-        for name in _COLUMNS
+def _key(key: list[Any], file: str) -> str:
+    kind, _, line, name, qualname = key
+    number, label = line if line <= EXACT else f'"{line}"', _quoted(name)
+    return f'["{kind}",{file},{number},{label},{label if qualname == name else _quoted(qualname)}]'
+
+
+def _quoted(name: str) -> str:
+    is_plain = name.isascii() and len(name) <= MAX_NAME
+    return encode_basestring_ascii(name if is_plain else without_surrogates(name))
+
+
+def _thread(thread: dict[str, Any]) -> dict[str, str]:
+    """Take the columns out of a thread, and return them as JSON: they may have a million rows."""
+    columns = {name: thread.pop(name) for name in _COLUMNS}
+    return {
+        name: str(column).replace(" ", "")
+        if max(column, default=0) <= EXACT
+        else compact_json(plain_values(column))
+        for name, column in columns.items()
     }
-    return {**plain_values({k: v for k, v in thread.items() if k not in _COLUMNS}), **columns}
 
 
 def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:

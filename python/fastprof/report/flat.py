@@ -89,15 +89,20 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
         groups: per node, its row's number, or :data:`TRANSPARENT`.
         corrected_ns: per node, its corrected exclusive time.
     """
+    return _table(pair_sums_of(nodes, groups, corrected_ns))
+
+
+def pair_sums_of(
+    nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
+) -> "PairSums":
+    """Return the sums of one tree per pair of functions, as columns; see :func:`flatten`."""
     columns = None
     if pair_sums is not None:
         columns = pair_sums(
             nodes.parent, groups, nodes.calls, nodes.resumes, corrected_ns, nodes.self_ns
         )
     # Where they are other numbers than the usual ones, Python knows them, too.
-    return _table(
-        _pair_sums(nodes, groups, corrected_ns) if columns is None else PairSums(*columns)
-    )
+    return _pair_sums(nodes, groups, corrected_ns) if columns is None else PairSums(*columns)
 
 
 def _pair_sums(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> "PairSums":

@@ -15,7 +15,7 @@ _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
 #: Not only "/fastprof/": a program may be in a folder of that name.
 _OWN = re.compile(
     r"/fastprof/(?:capture|cli|comparison|export|findings|integrations|loggers|read|render"
-    r"|report|session|snapshot|tables)/[\w/]+\.py$"
+    r"|report|results|session|snapshot|tables)/[\w/]+\.py$"
 )
 #: The demo's network counts as a program, wherever fastprof is installed.
 _DEMO = re.compile(r"/fastprof/cli/demo\w*\.py$")
@@ -67,14 +67,17 @@ def is_users(key: Key) -> bool:
     return key.kind == "python" and is_users_file(key.file) and key.name != _FOLDED
 
 
+_IMPORTERS = ("_find_and_load", "__import__")
+
+
 def begins_import(file: str, name: str) -> bool:
     """Return whether this is the code with which the import system begins to import a module."""
-    return name in ("_find_and_load", "__import__") and "importlib" in file
+    return name in _IMPORTERS and "importlib" in file
 
 
 def import_class(file: str, name: str) -> int:
     """Return the class of code for ``Recorder.export(fold_imports=)``."""
-    if begins_import(file, name):
+    if name in _IMPORTERS and "importlib" in file:
         return 3
     if is_users_file(file):
         return 0

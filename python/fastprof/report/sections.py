@@ -47,13 +47,15 @@ def section_rows(
     ``in_steps``: the times in ns of the parts of steps, if ``snapshot`` has little else.
     """
     first = _first_keys(snapshot)
+    if not first:
+        return ()
     parts: dict[str, list[SectionStats]] = {name: [] for name in first}
     for stats in snapshot.sections:
         parts[snapshot.keys[stats.key].name].append(stats)
-    threads = snapshot.threads if parts else ()
+    columns = _columns(whole, snapshot, correction)
     tree = merged(
         flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
-        for thread, column in zip(threads, _columns(whole, snapshot, correction), strict=False)
+        for thread, column in zip(snapshot.threads, columns, strict=True)
     )
     nested = _nested(snapshot) if in_steps else frozenset()
     return tuple(

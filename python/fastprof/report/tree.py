@@ -44,10 +44,10 @@ def upward(nodes: NodeTable, node: int) -> Iterator[int]:
 def top_sections(nodes: NodeTable, keys: Sequence[Key]) -> list[int]:
     """Return for each node the key of the outermost section that contains it; -1: none."""
     is_section = [key.kind == "section" for key in keys]
-    found = [-1] * len(nodes)
-    for i in range(1, len(nodes)):
-        above, key = found[nodes.parent[i]], nodes.key[i]
-        found[i] = key if above == -1 and is_section[key] else above
+    found = [-1]
+    for parent, key in islice(zip(nodes.parent, nodes.key, strict=True), 1, None):
+        above = found[parent]
+        found.append(key if above == -1 and is_section[key] else above)
     return found
 
 

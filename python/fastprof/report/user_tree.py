@@ -11,13 +11,14 @@ Recursion is folded into the outermost activation, a comprehension into its func
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 
 from fastprof.report.correct import correct
 from fastprof.report.model import Report
 from fastprof.report.origin import is_own, is_private, package_of, shown_name
 from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.run_phases import beyond_steps_ns
-from fastprof.report.tree import callers_first
+from fastprof.report.tree import callers_first, subtree_sums
 from fastprof.snapshot import Key, Snapshot
 
 #: A part with more than this share of a function's time outside of the program's other functions is
@@ -70,12 +71,13 @@ class UserTree:
 class _Entries:
     """The tree as columns, because a deep one has a million entries; entry 0 is its root.
 
-    ``below`` has an entry's time per node of a library function, if it has any.
+    ``below`` has an entry's time per node of a library function, if it has any; ``rest_ns`` is that
+    of the program's functions that have no entries.
     """
 
     def __init__(self) -> None:
         self.parent, self.key, self.depth = [0], [-1], [-1]
-        self.own_ns, self.total_ns = array("d", (0.0,)), array("d", (0.0,))
+        self.own_ns, self.rest_ns, self.total_ns = (array("d", (0.0,)) for _ in range(3))
         self.below: dict[int, dict[int, float]] = {}
 
     def add(self, parent: int, key: int, depth: int) -> None:
@@ -84,10 +86,11 @@ class _Entries:
         self.key.append(key)
         self.depth.append(depth)
         self.own_ns.append(0.0)
+        self.rest_ns.append(0.0)
 
     def sum_up(self) -> None:
         """Set the times that include the callees, from all other times."""
-        total_ns = self.total_ns = self.own_ns[:]
+        total_ns = self.total_ns = array("d", map(add, self.own_ns, self.rest_ns))
         for entry, below in self.below.items():
             total_ns[entry] += sum(below.values())
         for entry in range(len(total_ns) - 1, 0, -1):
@@ -110,16 +113,19 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     if report.overhead.corrected:  # fastprof's own functions are a part of its cost
         own = [is_own(key) for key in snapshot.keys]
         column = tuple(
-            0 if own[key] else ns
-            for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
+            [
+                0 if own[key] else ns
+                for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
+            ]
         )
-    entries, library, folded = _entries(snapshot, number, column)
-    whole = entries.total_ns[0]
+    whole = float(sum(column))
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
         # The base of other tables' shares.
         whole = round((report.shown_steps.mean_ms or 0.0) * 1e6 * report.steps.measured) + beyond_ns
-    shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= _LEAST * whole > 0]
+    least_ns = _LEAST * whole
+    entries, library, folded = _entries(snapshot, number, column, least_ns)
+    shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= least_ns > 0]
     passes = _passing(entries, shown) if len(shown) > limit else set()
     kept = sorted(shown, key=lambda i: (i in passes, -entries.total_ns[i], i))[:limit]
     rows = [_row(snapshot, entries, i, n, folded, whole) for i, n in _calling_order(entries, kept)]
@@ -129,33 +135,53 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
 
 
 def _entries(
-    snapshot: Snapshot, number: int, self_ns: Sequence[int]
+    snapshot: Snapshot, number: int, self_ns: Sequence[int], least_ns: float
 ) -> "tuple[_Entries, list[Key], _Folded]":
-    """Return the tree, callers first, and the library functions folded into it."""
+    """Return the tree, callers first, and the library functions folded into it.
+
+    A function with less than ``least_ns`` in all of its calls has no entry, nor has what it calls,
+    unless that is a recursion: it belongs to the outermost activation.
+    """
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = {number: kind_of(key) for number, key in enumerate(keys)}
+    all_ns = [0] * len(keys)
+    for key, ns in zip(nodes.key, subtree_sums(nodes.parent, self_ns), strict=True):
+        all_ns[key] += ns
+    has_entry = [ns >= least_ns for ns in all_ns]
     entries = _Entries()
+    own_ns, rest_ns = entries.own_ns, entries.rest_ns
     chain = _Chain(entries, len(keys))
     user = [0] * len(nodes)  # per node: the entry that gets its time
+    small = [False] * len(nodes)  # per node: whether it is in a function without an entry
     called = led_to(nodes.parent, nodes.key, keys, kinds)
-    folded: set[int] = set()
+    library: set[int] = set()
     order, ends = callers_first(nodes)
     for place, i in enumerate(order):
         above, key = nodes.parent[i], nodes.key[i]
-        if i:
-            user[i] = user[above]
         kind = kinds[key]
+        if kind == "user" and not has_entry[key]:
+            user[i], small[i] = user[above], True
+            rest_ns[user[i]] += self_ns[i]
+            continue
+        if i:
+            user[i], small[i] = user[above], small[above]
         if kind == "user":
-            user[i] = chain.enter(user[i], key, place, ends[place])
+            entry = chain.active(user[i], key, place)
+            if not entry and not small[i]:
+                entry = chain.enter(user[i], key, place, ends[place])
+            user[i] = entry or user[i]
+            small[i] = not entry
         elif kind != "inner" and (self_ns[i] or nodes.calls[i]):
-            folded.add(key)
-        if called[i]:
+            library.add(key)
+        if small[i]:
+            rest_ns[user[i]] += self_ns[i]
+        elif called[i]:
             below = entries.below.setdefault(user[i], {})
             below[called[i]] = below.get(called[i], 0.0) + self_ns[i]
         else:
-            entries.own_ns[user[i]] += self_ns[i]
+            own_ns[user[i]] += self_ns[i]
     entries.sum_up()
-    return entries, [keys[k] for k in folded], _Folded(snapshot, number, self_ns)
+    return entries, [keys[k] for k in library], _Folded(snapshot, number, self_ns)
 
 
 class _Folded:
@@ -278,17 +304,21 @@ class _Chain:
         #: What to restore at a place: (place, depth, its entry, key, its entry).
         self._undo: list[tuple[int, int, int, int, int]] = []
 
-    def enter(self, above: int, key: int, place: int, end: int) -> int:
-        """Return the entry of an activation below the entry ``above`` (0: there is none)."""
+    def active(self, above: int, key: int, place: int) -> int:
+        """Return the entry of a function's open activation, ``above`` or a caller; 0: none."""
         depths, at, last, undo = self._entries.depth, self._at, self._last, self._undo
         while undo and undo[-1][0] <= place:
             _, depth, entry, of, entry_of = undo.pop()
             at[depth] = entry
             last[of] = entry_of
         found = last.get(key, 0)
+        is_open = depths[found] <= depths[above] and found and at[depths[found]] == found
+        return found if is_open else 0
+
+    def enter(self, above: int, key: int, place: int, end: int) -> int:
+        """Return the entry of an outermost activation below the entry ``above`` (0: none)."""
+        depths, at, last = self._entries.depth, self._at, self._last
         depth = depths[above] + 1
-        if found and depths[found] < depth and at[depths[found]] == found:
-            return found
         found = self._numbers.setdefault(above * self._keys + key, len(depths))
         if found == len(depths):
             self._entries.add(above, key, depth)
@@ -296,7 +326,7 @@ class _Chain:
             return found
         if depth == len(at):
             at.append(0)
-        undo.append((end, depth, at[depth], key, last.get(key, 0)))
+        self._undo.append((end, depth, at[depth], key, last.get(key, 0)))
         at[depth] = last[key] = found
         return found
 

@@ -94,6 +94,9 @@ class LineWindows(Part):
 
 def line_rows(keys: Sequence[Key], found: Iterable[Lines]) -> tuple[LineSamples, ...] | None:
     """Return the samples of the program's functions; None if there are none."""
+    found = list(filter(None, found))
+    if not found:
+        return None
     numbers: dict[tuple[str, int, str], int] = {}
     for i, key in enumerate(keys):
         if is_users(key):

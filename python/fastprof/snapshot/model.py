@@ -121,7 +121,9 @@ class _Idle(Kind):
         return list(value)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, although nothing changes one: there may be a million, and to make a frozen one takes
+# four times as long.
+@dataclass(slots=True, unsafe_hash=True)
 class Key(Row):
     """The function, section or thread of a tree node.
 

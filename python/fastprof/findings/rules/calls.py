@@ -185,9 +185,10 @@ def _cell_loop(facts: Facts) -> Draft | None:
     What it saves is unknown, and it needs the inputs of all times before the loop.
     """
     use = facts.use("cells")
-    keys = facts.report.view.keys
-    cells = [key for key in keys if GROUPS["cells"](key)]
-    if len(cells) != 1 or use.calls < _TIMES:
+    if use.calls < _TIMES:
+        return None
+    cells = [key for key in facts.report.view.keys if GROUPS["cells"](key)]
+    if len(cells) != 1:
         return None
     cell = cells[0].qualname.partition(".")[0]
     whole = f"torch.nn.{cell.removesuffix('Cell')}"
@@ -217,8 +218,9 @@ def _filling(facts: Facts) -> Draft | None:
     source shows the loop, and torch.profiler how many pieces it fills: other operators of the
     function, such as ``a @ b``, take the rest.
     """
-    hot, operators = facts.hot_in("forward"), facts.report.operators
-    if hot is None or not is_users(hot.key) or operators is None or not operators.steps:
+    operators = facts.report.operators
+    hot = facts.hot_in("forward") if operators is not None and operators.steps else None
+    if operators is None or hot is None or not is_users(hot.key):
         return None
     pieces = sum(row.calls for row in operators.rows if row.name in _PIECES) / operators.steps
     found = filling_line(lines_of(hot.key.file, facts.report.snapshot), hot.key)

@@ -228,6 +228,8 @@ def host_device_transfers(facts: Facts) -> Draft | None:
     need_functions(facts)
     need_observed(facts)
     use = facts.use("transfers")
+    if not use.ms:
+        return None
     return share_draft(
         facts, LIMITS["transfer-share"], use.ms,
         rule="host-device-transfers",
