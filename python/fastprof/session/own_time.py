@@ -56,7 +56,7 @@ class OwnTime:
             usual = others // self._times if self._times else 0
             taken = max(self.ns - ns, usual)  # what is measured inside remains
         self._times += 1
-        self.ns = ns + max(0, taken)
+        self.ns = ns + taken if taken > 0 else ns
 
     def spent_ns(self) -> int:
         """Return the time that this thread has computed, or waited for fastprof's files."""

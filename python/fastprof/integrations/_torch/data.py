@@ -75,10 +75,18 @@ def is_data_loader(loader: object) -> bool:
 class _Pass:
     """One iterator: its loader, and the entry for which its batches count."""
 
-    __slots__ = ("ahead", "calls", "entry", "loader", "resumed", "settled", "took_ns", "watch")
+    __slots__ = (
+        "ahead", "calls", "entry", "iterator", "kept", "loader", "resumed", "settled", "took_ns",
+        "watch",
+    )  # fmt: skip
 
-    def __init__(self, loader: Any, took_ns: int | None = None, *, resumed: bool = False) -> None:
+    def __init__(
+        self, iterator: Any, loader: Any, took_ns: int | None = None, *, resumed: bool = False
+    ) -> None:
+        self.iterator: Callable[[], Any] = weakref.ref(iterator)
         self.loader: Callable[[], Any] = weakref.ref(loader)
+        #: The iterator has a reference to its loader.
+        self.kept = True
         self.entry: LoaderEntry | None = None
         #: The program's use of a batch has shown the purpose of the pass.
         self.settled = False
@@ -121,6 +129,8 @@ class Loaders:
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         #: The pass of the last batch, and the passes not settled yet.
         self._last: _Pass | None = None
+        #: The pass whose batch was asked for last; None: its iterator may have begun another.
+        self._current: _Pass | None = None
         self._guessed: list[_Pass] = []
         self._last_training = NO_LOADER
         self._starting = 0
@@ -152,7 +162,7 @@ class Loaders:
         """Handle the return of ``iter(loader)``."""
         if not self._phases.here():
             if self._on and result is not FAILED and self._phases.may_move:
-                self._know(args[0], result, _Pass(args[0]))
+                self._know(args[0], result, _Pass(result, args[0]))
             return
         if not self._on or not self._starting:
             return
@@ -169,10 +179,12 @@ class Loaders:
         if result is not FAILED:
             took_ns = None if start is None else time.perf_counter_ns() - start.began
             resumed = start is not None and start.kept is result
-            self._know(args[0], result, _Pass(args[0], took_ns, resumed=resumed))
+            known = _Pass(result, args[0], took_ns, resumed=resumed)
+            self._know(args[0], result, known)
 
     def _know(self, loader: Any, iterator: Any, known: _Pass) -> None:
         self._passes[iterator] = known
+        self._current = None
         # The iterator may outlive the loader, which is needed until the pass is settled.  A
         # loader may hold its iterator: these two must be able to die together.
         if loader is not iterator and getattr(loader, "_iterator", None) is not iterator:
@@ -253,9 +265,12 @@ class Loaders:
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
             return None
-        known = self._passes.get(iterator)
-        if known is None:  # made before the hooks were installed
-            known = self._passes[iterator] = _Pass(iterator)
+        known = self._current
+        if known is None or known.iterator() is not iterator:
+            known = self._passes.get(iterator)
+            if known is None:  # made before the hooks were installed
+                known = self._passes[iterator] = _Pass(iterator, iterator)
+            self._current = known
         loader = known.loader()
         if loader is None:
             loader = iterator
@@ -263,7 +278,8 @@ class Loaders:
         if entry is None or not known.settled:
             entry = known.entry = self._entry_of(loader)
             known.settled = entry.told
-        if known.settled:
+        if known.settled and known.kept:
+            known.kept = False
             vars(iterator).pop(_LOADER, None)
         self._phases.fetch_begins(entry.split == "val")
         took_ns, known.took_ns = known.took_ns, None

@@ -77,11 +77,14 @@ class Hooks(Guarded):
 
     def _install_data(self) -> None:
         module = sys.modules["torch.utils.data.dataloader"]
-        loaders, iterators = self._loaders, module._BaseDataLoaderIter
+        loaders, phases = self._loaders, self._phases
+        iterators = module._BaseDataLoaderIter
         original = vars(iterators)["__next__"]
 
         @functools.wraps(original)
         def next_batch(iterator: Any) -> Any:
+            if phases.fetching:  # loaders.next() has called it
+                return original(iterator)
             return loaders.next(iterator, original)
 
         self._put(iterators, "__next__", next_batch)
@@ -301,21 +304,24 @@ class Hooks(Guarded):
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if self._compiling():
             return None
-        if len(args) == 1 and not kwargs and self._phases.is_plain_optimizer(optimizer):
+        phases = self._phases
+        alone = len(args) == 1 and not kwargs
+        if not phases.sections and alone and phases.is_plain_optimizer(optimizer):
             self._inner_steps = 0
             return None
-        own = self._own
+        own, changed = self._own, None
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
-        changed = self._before_own_step(optimizer, args, kwargs)
+        try:
+            if phases.steps_already(optimizer) and _is_within_its_step(optimizer):
+                self._inner_steps += 1
+            else:
+                self._inner_steps = 0  # one that raised has no end
+                if "optimizer" not in self._off:
+                    changed = self._step_begins(optimizer, args, kwargs)
+        except BaseException as error:
+            self._failed("optimizer", error)
         own.took(began, ns, apart_ns)
         return changed
-
-    def _before_own_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if self._phases.steps_already(optimizer) and _is_within_its_step(optimizer):
-            self._inner_steps += 1
-            return None
-        self._inner_steps = 0  # one that raised has no end
-        return self._part("optimizer", self._step_begins, optimizer, args, kwargs)
 
     def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         by_name = "closure" in kwargs
@@ -344,12 +350,13 @@ class Hooks(Guarded):
             return
         own = self._own
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
-        self._part("optimizer", self._step_ends, optimizer)
+        if "optimizer" not in self._off:
+            try:
+                self._phases.optimizer_ends(optimizer, stepped=optimizer)
+                self._arm()
+            except BaseException as error:
+                self._failed("optimizer", error)
         own.took(began, ns, apart_ns)
-
-    def _step_ends(self, optimizer: Any) -> None:
-        self._phases.optimizer_ends(optimizer, stepped=optimizer)
-        self._arm()
 
     # -- evaluation: modes
 

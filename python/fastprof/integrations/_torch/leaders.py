@@ -73,6 +73,8 @@ class Leaders:
         self._outers: weakref.WeakKeyDictionary[Any, _Outer] = weakref.WeakKeyDictionary()
         self._outer_of: weakref.WeakKeyDictionary[Any, weakref.ref[Any]]
         self._outer_of = weakref.WeakKeyDictionary()
+        # The optimizer whose next step cannot change anything here, unless another one steps.
+        self._settled: weakref.ref[Any] | None = None
 
     def made(self, optimizer: Any) -> None:
         """Note a new optimizer."""
@@ -82,9 +84,12 @@ class Leaders:
 
     def ends_step(self, optimizer: Any) -> bool:
         """Return whether this step of ``optimizer`` ends a step of the run."""
-        self.made(optimizer)
         fetched, backward = self.fetched, self.backward
         self.fetched = self.backward = False
+        if self._settled is not None and self._settled() is optimizer:
+            return True
+        self._settled = None
+        self.made(optimizer)
         last = None if self._last is None else self._last()
         self._last = weakref.ref(optimizer)
         turn = self._turns.get(optimizer, 0)
@@ -104,7 +109,11 @@ class Leaders:
             if outer.steps():
                 self._lead(optimizer)
                 return True
-        return self._takes_turn(optimizer, fetched and not turn, turn >= _OWN_TURN)
+        own = turn >= _OWN_TURN
+        leads = self._takes_turn(optimizer, fetched and not turn, own)
+        if leads and again and own and outer is None and optimizer not in self._outer_of:
+            self._settled = self._last
+        return leads
 
     def _find_outer(self, optimizer: Any) -> None:
         order = self._order[optimizer]

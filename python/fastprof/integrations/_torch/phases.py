@@ -119,6 +119,7 @@ class Phases:
         self._optimizers: list[int] = []
         self._in_closure = False
         self._stepped: Any = None
+        self._known_optimizer: Callable[[], Any] = _nothing
         self._eval_opened = False
         # Autograd ran in it.
         self._eval_graded = False
@@ -363,7 +364,8 @@ class Phases:
         if self._next_is_backward.get(self._returned) != 1:
             self._came_next(backward=True)
         self._returned = 0
-        self._settle_training()
+        if self.unsure:
+            self._settle_training()
         if self.evaluating:
             self.end_evaluation()
         if not self._in_closure:
@@ -391,9 +393,8 @@ class Phases:
         self._backward_opened = self.sections and BACKWARD.enter_phase()
 
     def _settle_training(self) -> None:
-        if self.unsure:
-            self.unsure = False
-            self.on_training()
+        self.unsure = False
+        self.on_training()
 
     def _look_for_untrained(self) -> None:
         """Note in the run a module that records gradients, although nothing trains it."""
@@ -447,16 +448,18 @@ class Phases:
                 self.run.facts["torch_stepped_elsewhere"] = True
                 self.run.parts.of(ThreadNotes).note()
             return
-        if self.steps_already(who):  # its last step raised
+        if self._optimizers and self.steps_already(who):  # its last step raised
             self._optimizers.clear()
         self._optimizers.append(id(who))
         if len(self._optimizers) == 1:
             self.in_call = False
             self._returned = 0
             if self._eval_graded:  # it was training in evaluation mode
-                self._settle_training()
+                if self.unsure:
+                    self._settle_training()
                 self.models.backward()
-            self.end_evaluation()
+            if self.evaluating:
+                self.end_evaluation()
             FORWARD.leave_now()
             if self._outside:
                 self._interrupt_outside()
@@ -490,9 +493,11 @@ class Phases:
         stepped, self._stepped = self._stepped, None
         if stepped is not None:
             self._optimized = True
-            refused = self.models.refuses_fused(stepped)
-            if refused:
-                self.run.facts["torch_refuses_fused"] = refused
+            if self._known_optimizer() is not stepped:
+                self._known_optimizer = ref(stepped)
+                refused = self.models.refuses_fused(stepped)
+                if refused:
+                    self.run.facts["torch_refuses_fused"] = refused
             if self._steps_to_look:
                 self._steps_to_look -= 1
                 self.models.optimizer_stepped(stepped)
