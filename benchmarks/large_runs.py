@@ -2,7 +2,8 @@
 
 The end: a program calls each of many functions once; its last statement notes its CPU time, and the
 rest of the process is fastprof's work.  Reading: `fastprof report` on saved runs that are valid but
-costly (many functions, many contexts, a chain of calls), and on files that must be refused.
+costly (many functions, contexts or threads, a chain of calls, a library, a trace), and on files
+that must be refused.
 Each result has its goal after it, and `ABOVE` if it is missed.
 
     PYTHONPATH=python python benchmarks/large_runs.py --functions 200000
@@ -125,16 +126,64 @@ def columns(
     ]
 
 
+def with_library(run: dict[str, object]) -> dict[str, object]:
+    """Return the run with two functions of three a library's, and a section."""
+    keys = run["keys"]
+    assert isinstance(keys, list)
+    for i, key in enumerate(keys):
+        if i % 3 and i:
+            key[1] = f"/venv/lib/python3.12/site-packages/torch/nn/modules/{i % 97}.py"
+            key[3], key[4] = ("forward", f"M{i}.forward") if i % 9 == 1 else (f"_f{i}", f"M._f{i}")
+    keys[1][:] = ["section", "", 0, "forward", "forward"]
+    return run
+
+
+def with_trace(run: dict[str, object], events: int, dice: random.Random) -> dict[str, object]:
+    keys = run["keys"]
+    assert isinstance(keys, list)
+    numbers = ("kept", "brief", "lost", "lost_until_ns", "no_memory", "gpu_lost")
+    run["trace"] = {
+        "min_ns": 0,
+        "max_events": events,
+        "windows": [[0, 10**12, 0, 0]],
+        "threads": [[1, 1, "t1"]],
+        "events": {
+            "key": [1 + dice.randrange(len(keys) - 1) for _ in range(events)],
+            "thread": [0] * events,
+            "start_ns": sorted(dice.randrange(10**12) for _ in range(events)),
+            "ns": [dice.randrange(10**5) for _ in range(events)],
+        },
+        "steps": {name: [] for name in ("number", "thread", "start_ns", "ns")},
+        "gpu": {
+            name: []
+            for name in ("what", "device", "stream", "start_ns", "ns", "bytes", *"xyz", "launch")
+        },
+        "calls": {name: [] for name in ("kind", "thread", "start_ns", "ns", "correlation")},
+        **dict.fromkeys((*numbers, "gpu_lost_until_ns"), 0),
+    }
+    return run
+
+
 def files(folder: Path) -> dict[str, Path]:
     """Write one file of each kind, the valid ones of about 4 MB."""
     dice = random.Random(45)
+
+    def above(i: int) -> int:
+        return dice.randrange(max(0, i - 9), i)
+
     wide = run_of([columns(330_000, 329_000, lambda i: 0, dice)], 329_000)
-    bushy = run_of([columns(850_000, 3000, lambda i: dice.randrange(max(0, i - 9), i), dice)], 3000)
+    bushy = run_of([columns(850_000, 3000, above, dice)], 3000)
     deep = run_of([columns(850_000, 3000, lambda i: i - 1, dice)], 3000)
+    library = with_library(run_of([columns(800_000, 3000, above, dice)], 3000))
+    threads = run_of([columns(400, 3000, above, dice) for _ in range(2000)], 3000)
+    trace = with_trace(run_of([columns(1000, 3000, above, dice)], 3000), 500_000, dice)
     made = {
         "many functions": gzip.compress(json.dumps(wide).encode(), 5),
         "many contexts": gzip.compress(json.dumps(bushy).encode(), 5),
         "a chain of calls": gzip.compress(json.dumps(deep).encode(), 5),
+        "contexts of a library": gzip.compress(json.dumps(library).encode(), 5),
+        "2000 threads": gzip.compress(json.dumps(threads).encode(), 5),
+        "a trace": gzip.compress(json.dumps(trace).encode(), 5),
         "numbers without end": gzip.compress(b"[" + b"300," * 20_000_000 + b"3]", 5),
         "two million empty members": gzip.compress(b"", 9) * 2_000_000,
     }

@@ -46,7 +46,7 @@ def test_subtree_sums_are_the_sums_over_all_paths_below(choices):
 
 
 def test_child_links_keep_the_order_of_rows():
-    first, sibling = child_links([-1, 0, 1, 0, 1])
+    first, sibling = map(list, child_links([-1, 0, 1, 0, 1]))
     assert first == [1, 2, 0, 0, 0]
     assert sibling == [0, 3, 4, 0, 0]
 
@@ -186,6 +186,14 @@ def test_the_extension_sums_any_tree_as_python_does(choices):
     there = PairSums(*pair_sums(parent, groups, calls, resumes, own, raw))
     here = flat._pair_sums(nodes, groups, own)
     assert there == here
+
+
+def test_equal_sums_of_the_extension_are_one_object():
+    pair_sums = fast.pair_sums or pytest.skip("there is no extension")
+    no, ns = (0, 0), (0, 10**6)
+    sums = PairSums(*pair_sums((-1, 0), (TRANSPARENT, 0), (0, 700), no, ns, ns))
+    assert sums.self_ns[1] is sums.raw_ns[1] is sums.cum_ns[1] is sums.raw_cum_ns[1]
+    assert sums.calls[1] is sums.outer[1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import sys
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 
@@ -482,6 +483,53 @@ def test_f46_brackets_and_quotes_inside_names_are_no_structure():
     name = '[[[[[[[[[[[[[[[[[[[[{{{{{{{{,,,,\\"\\\\"'
     snapshot = tree(Node(py(name)))
     assert fprof.parse(packed(snapshot), Limits()) == snapshot
+
+
+def test_p2_equal_values_of_a_file_are_one_object():
+    builder = Builder()
+    builder.thread(Node(py("first"), 700, 10**6, [Node(py("second"), 700, 10**6)]))
+    made = parse_dict(plain(builder.snapshot()))
+    first, second = made.keys[-2:]
+    assert first.file is second.file
+    assert first.name is first.qualname
+    nodes = made.threads[0].nodes
+    assert nodes.calls[1] is nodes.calls[2]
+    assert nodes.self_ns[1] is nodes.self_ns[2]
+
+
+@given(st.lists(st.text('a,[]{}"\\\\', max_size=40), max_size=8), st.integers(1, 30))
+def test_p2_the_shape_of_a_text_does_not_depend_on_the_size_of_its_pieces(names, size):
+    text = json.dumps([names, {"x": [names]}]).encode()
+    whole = fprof.shape(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fprof, "_LOOKED_AT", size)
+        assert fprof.shape(text) == whole
+        longest = max(map(len, map(json.dumps, names)), default=2) - 2
+        if longest > 3 and not any(mark in name for name in names for mark in '"\\\\'):
+            with pytest.raises(LoadError, match="a name is longer"):
+                fprof.shape(text, longest - 1)
+
+
+def test_p2_the_shape_of_many_names_needs_little_more_memory_than_their_text():
+    text = json.dumps([f"name{i}" for i in range(300_000)]).encode()
+    tracemalloc.start()
+    try:
+        fprof.shape(text)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < len(text) + (16 << 20)
+
+
+def test_p2_a_wrong_value_far_into_a_long_column_is_named():
+    data = plain(rich_snapshot())
+    data["steps"]["recent_ns"] = [*range(40_000), "x"]
+    with pytest.raises(ValueError, match=r"steps\.recent_ns\[40000\] is 'x'"):
+        parse_dict(data)
+    data = plain(rich_snapshot())
+    data["keys"] += [["python", "f", 1, "g", "g"]] * 70_000 + [["python", "f", -1, "g", "g"]]
+    with pytest.raises(ValueError, match=rf"keys\[{len(data['keys']) - 1}\]\.line is -1"):
+        parse_dict(data)
 
 
 HOSTILE = """

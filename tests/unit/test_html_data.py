@@ -16,7 +16,7 @@ import pytest
 from fastprof.cli import main
 from fastprof.render.html import charts, write
 from fastprof.render.html import run_phases as phases
-from fastprof.render.html.chapters import tiles
+from fastprof.render.html.chapters import chapters, tiles
 from fastprof.render.html.charts import figure
 from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
@@ -29,6 +29,7 @@ from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.render.html.strings import Strings
 from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report.from_stats import report_from_stats
+from fastprof.report.functions import FunctionRows
 from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.gpu import HOW_UNKNOWN
@@ -716,3 +717,18 @@ def test_f46_an_axis_of_any_length_has_ticks_or_none(high: float) -> None:
     assert bool(found) == (high in (1.0, 1e308))
     assert all(0.0 <= at <= 1.0 for _, at in found)
     assert list(charts._ticks(3.0, 3.0)) == []
+
+
+def test_a_page_makes_each_row_of_the_function_table_once(monkeypatch):
+    report = report_of(large(30, 300))
+    made = []
+    make = FunctionRows._row
+
+    def counted(rows, *args):
+        made.append(1)
+        return make(rows, *args)
+
+    monkeypatch.setattr(FunctionRows, "_row", counted)
+    page_data(report)
+    chapters(report, {"functions"})
+    assert len(made) == len(report.functions)

@@ -69,6 +69,8 @@ def hottest(
         libraries: name a library's function if none of the program's has a large part; else name
             none.
     """
+    if not any(chosen):
+        return None
     own = [is_own(key) for key in keys]
     chosen = [here and not own[key] for here, key in zip(chosen, nodes.key, strict=True)]
     theirs = [key.kind == "python" and not is_nameless(key) and not is_library(key) for key in keys]

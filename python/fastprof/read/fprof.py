@@ -33,6 +33,8 @@ MAGIC = b"\x1f\x8b"
 
 #: Data unpacked at once; they grow by a factor of 1032 at most.
 _PIECE = 1 << 14
+#: Bytes of JSON whose names are skipped at once.
+_LOOKED_AT = 1 << 20
 #: fastprof writes one; other tools may have joined some.
 _MOST_MEMBERS = 16
 
@@ -162,11 +164,11 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
         LoadError: (a ValueError) damaged, of another format, or beyond a limit.
         SnapshotError: (a ValueError) a value in it is wrong.
     """
-    text = unpack(data, limits.max_unpacked_bytes)
-    _check_shape(text, limits)
     try:
         value = json.loads(
-            text.decode("ascii"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+            _checked_text(data, limits),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
         )
     except LoadError:
         raise
@@ -180,6 +182,13 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
         for name in without:
             value[name] = [] if isinstance(value.get(name), list) else None
     return Snapshot.from_dict(value)
+
+
+def _checked_text(data: bytes, limits: Limits) -> str:
+    """Return the JSON in a file.  Nothing else refers to it, so it is freed once it is parsed."""
+    text = unpack(data, limits.max_unpacked_bytes)
+    _check_shape(text, limits)
+    return text.decode("ascii")
 
 
 def unpack(data: bytes, max_unpacked_bytes: int) -> bytes:
@@ -244,11 +253,21 @@ def shape(text: bytes, max_name: int = _LIMITS.max_name) -> Shape:
         LoadError: it has a longer name, or a string without an end.
     """
     # Without escapes every quote begins or ends a string.
-    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    structure = re.sub(rb'"[^"]{0,%d}"' % max_name, b"", bare)
-    if b'"' in structure:
-        raise LoadError(f"a name is longer than max_name={max_name}")
-    return _shape(structure, bare.count(b'"'), len(text))
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
+    name = re.compile(rb'"[^"]{0,%d}"' % max_name)
+    marks = []
+    start = 0
+    while start < len(bare):
+        # A piece at a time, because the pattern's result is a list of what is between names.
+        end = start + _LOOKED_AT
+        if bare.count(b'"', start, end) % 2:
+            end = bare.find(b'"', end) + 1 or len(bare)
+        between = name.sub(b"", bare[start:end])
+        if b'"' in between:
+            raise LoadError(f"a name is longer than max_name={max_name}")
+        marks.append(between.translate(None, _NOT_MARKS))
+        start = end
+    return _shape(b"".join(marks), bare.count(b'"'), len(text))
 
 
 def _shape(structure: bytes, quotes: int, size: int) -> Shape:

@@ -48,18 +48,25 @@ class Flat:
     def add(self, other: "Flat") -> None:
         """Add another table of the same groups."""
         for group, row in other.rows.items():
-            _add(self.rows.setdefault(group, Row()), row)
+            if group not in self.rows:
+                self.rows[group] = Row()
+            _add(self.rows[group], row)
         for pair, row in other.edges.items():
-            _add(self.edges.setdefault(pair, Row()), row)
+            if pair not in self.edges:
+                self.edges[pair] = Row()
+            _add(self.edges[pair], row)
 
 
 def merged(tables: Iterable[Flat]) -> Flat:
     """Return the sum of tables of the same groups; a single table is returned itself."""
-    first, *others = [*tables] or [Flat()]
-    if not others:
-        return first
-    total = Flat()
-    for table in (first, *others):
+    total = first = Flat()
+    for i, table in enumerate(tables):
+        if not i:
+            total = first = table
+            continue
+        if total is first:
+            total = Flat()
+            total.add(first)
         total.add(table)
     return total
 

@@ -1,5 +1,7 @@
 """Finds the trainer of a run: its own hooks tell it, or its files are among the functions."""
 
+from collections.abc import Collection
+
 from fastprof.report.model import Report
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
@@ -10,22 +12,30 @@ def framework_of(report: Report) -> str:
     told = report.meta.get("framework")
     if told in FRAMEWORKS:
         return str(told)
-    files = {file.replace("\\", "/") for file in _files(report)}
-    for name, part in (
-        ("lightning", "/lightning/pytorch/trainer/"),
-        ("lightning", "/pytorch_lightning/trainer/"),
-        ("transformers", "/transformers/trainer.py"),
-        ("accelerate", "/accelerate/accelerator.py"),
-    ):
-        if any(part in file for file in files):
-            return name
-    return "torch"
+    rows = report.view.keys if report.has_tree else report.functions
+    trainers = _trainers_in({row.file for row in rows})
+    if trainers and report.has_tree:
+        trainers = _trainers_in(_files(report))
+    return next((name for _, name in _TRAINERS if name in trainers), "torch")
+
+
+#: A part of the paths of a trainer's files, and its name.
+_TRAINERS = (
+    ("/lightning/pytorch/trainer/", "lightning"),
+    ("/pytorch_lightning/trainer/", "lightning"),
+    ("/transformers/trainer.py", "transformers"),
+    ("/accelerate/accelerator.py", "accelerate"),
+)
+
+
+def _trainers_in(files: Collection[str]) -> set[str]:
+    """Return the trainers of which source files are a part."""
+    paths = [file.replace("\\", "/") for file in files]
+    return {name for part, name in _TRAINERS if any(part in path for path in paths)}
 
 
 def _files(report: Report) -> set[str]:
     """Return the files of the functions that ran; an import alone shows no trainer."""
-    if not report.has_tree:
-        return {row.file for row in report.functions}
     view = report.view
     ran = set()
     for thread in view.threads:

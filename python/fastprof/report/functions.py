@@ -10,7 +10,7 @@ from fastprof.report.correct import Correction, correct
 from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable
+from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable, key_of
 from fastprof.report.threads import training_thread
 from fastprof.report.tree import at_or_below, top_sections
 from fastprof.snapshot import Key, Snapshot
@@ -97,19 +97,26 @@ class FunctionRows(Sequence[FunctionRow]):
     A row is made when it is read: most outputs show a few of some 100,000.
     """
 
-    __slots__ = ("_all_self", "_flat", "_gpu", "_kept", "_keys", "_linked", "_make", "_sorted")
+    __slots__ = (
+        "_all_self", "_flat", "_gpu", "_keep", "_kept", "_keys", "_linked", "_make", "_sorted",
+    )  # fmt: skip
 
     def __init__(
         self,
         keys: Sequence[Key],
         make: Callable[[], Flat],
         gpu: Mapping[int, Use] | None = None,
+        *,
+        keep: bool = True,
     ) -> None:
         """Prepare the rows of the table that ``make`` returns.
 
         Args:
             gpu: the GPU work per group.
+            keep: False: a pass over all rows leaves nothing in memory; the next one makes them
+                anew.
         """
+        self._keep = keep
         self._keys = keys
         self._make = make
         self._gpu = gpu
@@ -121,6 +128,8 @@ class FunctionRows(Sequence[FunctionRow]):
 
     def table(self) -> Flat:
         """Return the sums per function and per pair of functions."""
+        if not self._keep:
+            return self._make()
         if self._flat is None:
             self._flat = self._make()
         return self._flat
@@ -133,12 +142,19 @@ class FunctionRows(Sequence[FunctionRow]):
         return self._sorted
 
     def __len__(self) -> int:
+        if self._sorted is None and not self._keep:
+            return sum([not _is_empty(row) for row in self.table().rows.values()])
         return len(self._order())
 
-    def self_ms(self) -> float:
-        """Return the self time of all rows, without making them."""
-        self._order()
-        return self._all_self / 1e6
+    def self_ms(self, counted: Callable[[Key], bool] = lambda key: True) -> float:
+        """Return the self time of all rows, or of some functions', without making the rows."""
+        keys = self._keys
+        rows = self.table().rows.items()
+        return sum([row.self_ns for group, row in rows if counted(keys[group])]) / 1e6
+
+    def first_keys(self, most: int) -> list[Key]:
+        """Return the functions of the first rows, at most ``most``, without making the rows."""
+        return [self._keys[group] for group, _ in self._order()[:most]]
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> FunctionRow: ...
@@ -153,6 +169,8 @@ class FunctionRows(Sequence[FunctionRow]):
         return self._row(*chosen)
 
     def __iter__(self) -> Iterator[FunctionRow]:
+        if not self._keep:
+            return iter(FunctionRows(self._keys, self._make, self._gpu))
         if self._kept is None:
             made = (self._row(*item) for item in self._order())
             if len(self) > _KEPT:
@@ -205,8 +223,16 @@ class FunctionRows(Sequence[FunctionRow]):
         return _by_time([_edge(self._keys[other], edge) for other, edge in edges])
 
 
+def function_keys(rows: Sequence[FunctionRow], most: int) -> list[Key]:
+    """Return the functions of the first rows of a table, at most ``most``."""
+    return rows.first_keys(most) if isinstance(rows, FunctionRows) else [*map(key_of, rows[:most])]
+
+
 #: Up to this many rows are kept once all of them were made.
 _KEPT = 20_000
+
+#: The tables of more threads need too much memory to keep all of them.
+_FEW_THREADS = 50
 
 _Links = dict[int, list[tuple[int, Row]]]
 
@@ -269,7 +295,11 @@ def functions(
         return flatten(trees[i].nodes, groups()[i], columns[i])
 
     uses = _uses_by_thread(snapshot, groups(), gpu) if gpu.known else [None] * len(trees)
-    tables = [FunctionRows(snapshot.keys, partial(table, i), uses[i]) for i in range(len(trees))]
+    keep = len(trees) <= _FEW_THREADS
+    tables = [
+        FunctionRows(snapshot.keys, partial(table, i), uses[i], keep=keep)
+        for i in range(len(trees))
+    ]
     threads = [
         ThreadTable(
             ident=tree.ident,
@@ -285,7 +315,7 @@ def functions(
         return tuple(threads), tables[0]
     whole = FunctionRows(
         snapshot.keys,
-        lambda: merged([rows.table() for rows in tables]),
+        lambda: merged(rows.table() for rows in tables),
         gpu.by_group(groups()) if gpu.known else None,
     )
     return tuple(threads), whole

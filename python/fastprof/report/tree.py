@@ -4,6 +4,7 @@ Parents come first in a tree's columns. Nothing here recurses: a tree may be as 
 of nodes.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -59,10 +60,11 @@ def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Num
     return sums
 
 
-def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+def child_links(parent: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """Return the first child and the next sibling of each node; 0, the root, means "none"."""
-    first_child = [0] * len(parent)
-    sibling = [0] * len(parent)
+    # Arrays here and below, because a tree may have a million nodes.
+    first_child = array("l", (0,)) * len(parent)
+    sibling = array("l", (0,)) * len(parent)
     for i in range(len(parent) - 1, 0, -1):
         above = parent[i]
         sibling[i] = first_child[above]
@@ -70,21 +72,23 @@ def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
     return first_child, sibling
 
 
-def callers_first(nodes: NodeTable) -> tuple[list[int], list[int]]:
+def callers_first(nodes: NodeTable) -> tuple[Sequence[int], Sequence[int]]:
     """Return the nodes in an order with each subtree after its node, and where subtrees end."""
-    found: tuple[list[int], list[int]] | None = nodes.known.get("shape")
+    found: tuple[Sequence[int], Sequence[int]] | None = nodes.known.get("shape")
     if found is None:
         found = nodes.known["shape"] = _callers_first(nodes.parent)
     return found
 
 
-def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+def _callers_first(parent: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     n = len(parent)
-    sizes = subtree_sums(parent, [1] * n)
-    order = [0] * n
-    ends = [n] * n
+    sizes = array("l", (1,)) * n
+    for i in range(n - 1, 0, -1):
+        sizes[parent[i]] += sizes[i]
+    order = array("l", (0,)) * n
+    ends = array("l", (n,)) * n
     #: Per node the position after its descendants placed so far.
-    free = [1] * n
+    free = array("l", (1,)) * n
     for i, (above, size) in islice(enumerate(zip(parent, sizes, strict=True)), 1, None):
         place = free[above]
         free[above] = ends[place] = place + size

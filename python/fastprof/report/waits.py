@@ -7,9 +7,11 @@ waits cost the training nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fastprof.report.functions import FunctionRows
 from fastprof.report.model import Report
 from fastprof.report.rows import FunctionRow, ThreadTable
 from fastprof.report.threads import training_thread
+from fastprof.snapshot import Key
 
 #: Functions in which such a thread waits.
 _WAITS = frozenset((
@@ -36,7 +38,7 @@ class Functions:
 def without_waits(report: Report) -> Functions:
     """Return the functions of all threads, with waits of the training thread only."""
     training = training_thread(report.view) if len(report.threads) > 1 else -1
-    if training < 0:
+    if training < 0 or not any(map(is_wait, report.view.keys)):
         return Functions(report.functions, 0.0)
     idle: dict[tuple[str, str], list[FunctionRow]] = {}
     for i, thread in enumerate(report.threads):
@@ -79,7 +81,10 @@ def busy_ms(thread: ThreadTable) -> float:
 
     In no function a thread may wait, in a call that began before the recording saw it.
     """
-    return sum(row.self_ms for row in thread.functions if not is_wait(row))
+    rows = thread.functions
+    if isinstance(rows, FunctionRows):
+        return rows.self_ms(lambda key: not is_wait(key))
+    return sum(row.self_ms for row in rows if not is_wait(row))
 
 
 def leading_threads(report: Report, least: float) -> list[int]:
@@ -100,7 +105,7 @@ def leading_threads(report: Report, least: float) -> list[int]:
     return sorted(found, key=lambda i: (-busy[i], i)) or [training]
 
 
-def is_wait(row: FunctionRow) -> bool:
+def is_wait(row: FunctionRow | Key) -> bool:
     """Return whether it is a function in which an idle thread waits."""
     return row.kind == "c" and row.qualname in _WAITS
 

@@ -17,6 +17,12 @@ MAX_INT = 2**63 - 1
 EXACT = 2**53
 
 
+#: The values of a list that are read at once.
+_PART = 1 << 15
+#: When more different values are kept, to be shared, they are forgotten.
+_SHARED = 1 << 16
+
+
 @dataclass(slots=True)
 class Known:
     """Tables that indices refer to.  Reading fills them; a table precedes its references.
@@ -29,6 +35,17 @@ class Known:
     trees: Sequence[int] = ()
     roots: frozenset[int] = frozenset()
     steps: range = range(0)
+    _shared: dict[Any, Any] = field(default_factory=dict)
+
+    def shared(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return values in which equal ones are one object, as far as that saves memory.
+
+        Args:
+            values: of one type.
+        """
+        if len(self._shared) > _SHARED:
+            self._shared.clear()
+        return list(map(self._shared.setdefault, values, values))
 
     def has_node(self, thread: int, node: int) -> bool:
         """Return whether the tree of ``thread`` has a row ``node``."""
@@ -131,7 +148,7 @@ class Integer(Kind):
     def read_all(self, values: Sequence[Any], known: Known) -> Sequence[Any] | None:
         low, high = self.range(known)
         are_all = _all_are(int, values) and low <= min(values) and max(values) <= high
-        return values if are_all else None
+        return known.shared(values) if are_all else None
 
 
 class Index(Integer):
@@ -178,7 +195,7 @@ class Text(Kind):
         return value
 
     def read_all(self, values: Sequence[Any], known: Known) -> Sequence[Any] | None:
-        return values if _all_are(str, values) else None
+        return known.shared(values) if _all_are(str, values) else None
 
 
 class Choice(Kind):
@@ -193,7 +210,8 @@ class Choice(Kind):
         return value
 
     def read_all(self, values: Sequence[Any], known: Known) -> Sequence[Any] | None:
-        return values if _all_are(str, values) and set(values).issubset(self._names) else None
+        are_all = _all_are(str, values) and set(values).issubset(self._names)
+        return known.shared(values) if are_all else None
 
 
 class Flag(Kind):
@@ -274,18 +292,24 @@ class List(Kind):
         items = a_list(value)
         if self._most is not None and len(items) > self._most.rows:
             raise WrongError(len(items), f"at most {self._most.rows} {self._most.called}")
-        # A column may have a million rows: search the wrong one only if there is one.
-        found = self.kind.read_all(items, known)
-        if found is not None:
-            return tuple(found)
+        out: list[Any] = []
+        for start in range(0, len(items), _PART):
+            part = items[start : start + _PART]
+            # A column may have a million rows: search the wrong one only if there is one.
+            found = self.kind.read_all(part, known)
+            out += self._one_by_one(part, start, known) if found is None else found
+        return tuple(out)
+
+    def _one_by_one(self, items: Sequence[Any], start: int, known: Known) -> list[Any]:
+        """Return values, of which the first has the index ``start``."""
         out: list[Any] = []
         read = self.kind.read
         try:
             for item in items:
                 out.append(read(item, known))
         except WrongError as wrong:
-            raise wrong.under(f"[{len(out)}]") from None
-        return tuple(out)
+            raise wrong.under(f"[{start + len(out)}]") from None
+        return out
 
     def write(self, value: Iterable[Any]) -> list[Any]:
         return self.kind.write_all(value)

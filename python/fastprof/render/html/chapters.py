@@ -14,9 +14,9 @@ from fastprof.render.html.markup import Markup, bullets, el, facts, joined, pros
 from fastprof.render.html.steps import memory_chart, single_steps, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding
+from fastprof.report.functions import function_keys
 from fastprof.report.model import Report
 from fastprof.report.origin import is_users
-from fastprof.report.rows import key_of
 from fastprof.report.source_files import is_source, missing_text
 from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
 from fastprof.tables.findings import explained, not_judged, unchecked
@@ -59,7 +59,7 @@ def _drawn(mark: str, data: Container[str]) -> list[Markup]:
 
 def _functions(report: Report, data: Container[str]) -> list[Markup]:
     """Return what stands above the table: why the program's own files have no lines in it."""
-    keys = (key_of(row) for row in report.functions[: LIMITS.functions])
+    keys = function_keys(report.functions, LIMITS.functions)
     files = dict.fromkeys(key.file for key in keys if is_users(key) and is_source(key.file))
     said = missing_text(files, report.snapshot) if files else ""
     drawn = _drawn("functions", data)

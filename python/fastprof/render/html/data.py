@@ -27,9 +27,7 @@ def _functions(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any] |
     if not any(view.report.functions for view in views):
         return None
     sources = Sources(views[0].report.snapshot)
-    phases = []
-    for view in views:
-        rows = view.report.functions[: view.limits.functions]
-        columns = function_columns(view.report.functions, strings, view.limits)
-        phases.append(columns | {"source": sources.of(rows)})
+    phases = [
+        function_columns(view.report.functions, strings, view.limits, sources) for view in views
+    ]
     return {"phases": phases, "sources": sources.blocks}

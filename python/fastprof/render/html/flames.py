@@ -6,7 +6,7 @@ smallest children of each context become one row of frame 0, with their time.  C
 fastprof's code are one context.
 """
 
-import heapq
+from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,10 +33,10 @@ class Tree:
 
     title: str
     kind: str
-    parent: list[int]
-    frame: list[int]
-    weight: list[int]
-    calls: list[int]
+    parent: Sequence[int]
+    frame: Sequence[int]
+    weight: Sequence[int]
+    calls: Sequence[int]
 
 
 class Frames:
@@ -107,6 +107,7 @@ def _time_trees(view: PhaseView, frames: Frames, *, workers: bool) -> list[Tree]
         for key, function in zip(snapshot.keys, functions, strict=True)
     ]
     own = {number for number, key in zip(numbers, snapshot.keys, strict=True) if is_own(key)}
+    is_merged = bool(own) or len(set(numbers)) < len(numbers)
     parts = [(snapshot, "time")]
     if workers:
         apart = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
@@ -118,7 +119,12 @@ def _time_trees(view: PhaseView, frames: Frames, *, workers: bool) -> list[Tree]
             title = _thread_name(thread)
             frame = [numbers[key] for key in thread.nodes.key]
             frame[0] = frames.number(title, "root")
-            trees.append(_merged(title, kind, thread.nodes, frame, weight, own))
+            if is_merged or any(thread.nodes.phase):
+                trees.append(_merged(title, kind, thread.nodes, frame, weight, own))
+            else:
+                trees.append(
+                    Tree(title, kind, thread.nodes.parent, frame, weight, thread.nodes.calls)
+                )
     return trees
 
 
@@ -135,25 +141,27 @@ def _merged(
     Phases of the run have separate contexts, which become one; an ``own`` frame inside an own frame
     becomes part of that one.
     """
-    tree = Tree(title, kind, [-1], [frame[0]], [weight[0]], [nodes.calls[0]])
-    known: dict[tuple[int, int], int] = {}
-    at = [0] * len(nodes)
+    parent, frames, weights, all_calls = [-1], [frame[0]], [weight[0]], [nodes.calls[0]]
+    lowest = min(frame)
+    width = max(frame) - lowest + 1
+    known: dict[int, int] = {}  # a place * width + a frame's number, from 0 -> the context's place
+    at = array("l", (0,)) * len(nodes)
     columns = zip(nodes.parent, frame, weight, nodes.calls, strict=True)
     for i, (above, of, ns, calls) in islice(enumerate(columns), 1, None):
         above = at[above]
-        if of in own and tree.frame[above] in own:
+        if of in own and frames[above] in own:
             at[i] = above
-            tree.weight[above] += ns
+            weights[above] += ns
             continue
-        place = at[i] = known.setdefault((above, of), len(tree.frame))
-        if place == len(tree.frame):
-            tree.parent.append(above)
-            tree.frame.append(of)
-            tree.weight.append(0)
-            tree.calls.append(0)
-        tree.weight[place] += ns
-        tree.calls[place] += calls
-    return tree
+        place = at[i] = known.setdefault(above * width + of - lowest, len(frames))
+        if place == len(frames):
+            parent.append(above)
+            frames.append(of)
+            weights.append(0)
+            all_calls.append(0)
+        weights[place] += ns
+        all_calls[place] += calls
+    return Tree(title, kind, parent, frames, weights, all_calls)
 
 
 def _thread_name(tree: ThreadTree) -> str:
@@ -203,7 +211,8 @@ def _least(sums: Sequence[Sequence[int]], limit: int) -> int:
     if len(weights) <= limit:
         return 1
     # If one more does not fit, keep only contexts heavier than the first that does not fit.
-    return heapq.nlargest(limit + 1, weights)[-1] + 1
+    weights.sort(reverse=True)
+    return weights[limit] + 1
 
 
 def _graph(tree: Tree, inclusive: Sequence[int], least: int) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from typing import Any
 
 from fastprof.names import file_name
 from fastprof.render.html.limits import LIMITS, PageLimits
+from fastprof.render.html.sources import Sources
 from fastprof.render.html.strings import Strings
-from fastprof.report.functions import FunctionRows
+from fastprof.report.functions import FunctionRows, function_keys
 from fastprof.report.origin import is_users
 from fastprof.report.rows import EdgeRow, FunctionRow, call_counts, key_of
 from fastprof.snapshot import Key
@@ -22,7 +23,10 @@ def shown_name(key: FunctionRow | Key) -> str:
 
 
 def function_columns(
-    rows: Sequence[FunctionRow], strings: Strings, limits: PageLimits = LIMITS
+    rows: Sequence[FunctionRow],
+    strings: Strings,
+    limits: PageLimits = LIMITS,
+    sources: Sources | None = None,
 ) -> dict[str, Any]:
     """Return the columns of the function table, most self time first.
 
@@ -58,6 +62,8 @@ def function_columns(
         columns["kernels"] = [r.kernels for r in shown]
         columns["blocked"] = [ms(r.blocked_ms) for r in shown]
     columns["edges"] = _edges(shown, limits)
+    if sources is not None:
+        columns["source"] = sources.of(shown)
     return columns
 
 
@@ -66,8 +72,8 @@ def function_numbers(
 ) -> list[int]:
     """Return the number of each key's function row, -1 without a row."""
     numbers: dict[tuple[str, _Identity, str], int] = {}
-    for i, row in enumerate(rows[: limits.functions]):
-        numbers.setdefault((row.kind, _identity(row), row.name), i)
+    for i, key in enumerate(function_keys(rows, limits.functions)):
+        numbers.setdefault((key.kind, _identity(key), key.name), i)
     return [numbers.get((k.kind, _identity(k), k.name), -1) for k in keys]
 
 
