@@ -60,12 +60,12 @@ fp_outliers_bytes(const fp_outliers *o)
 
 /* Is [ticks] more than 1.5 times the median of the last steps? */
 static int
-is_slow(const fp_outliers *o, int64_t ticks)
+is_slow(const fp_outliers_recent *r, int64_t ticks)
 {
-    if (o->recent_count == 0) {
+    if (r->count == 0) {
         return 0;
     }
-    int64_t median = o->sorted[(o->recent_count - 1) / 2];
+    int64_t median = r->sorted[(r->count - 1) / 2];
     return ticks - median > median / 2;
 }
 
@@ -90,14 +90,14 @@ remove_sorted(int64_t *sorted, uint32_t count, int64_t ticks)
 }
 
 static void
-remember(fp_outliers *o, int64_t ticks)
+remember(fp_outliers_recent *r, int64_t ticks)
 {
-    if (o->recent_count == FP_OUTLIERS_RECENT) {
-        remove_sorted(o->sorted, o->recent_count--, o->recent[o->recent_next]);
+    if (r->count == FP_OUTLIERS_RECENT) {
+        remove_sorted(r->sorted, r->count--, r->ticks[r->next]);
     }
-    insert_sorted(o->sorted, o->recent_count++, ticks);
-    o->recent[o->recent_next] = ticks;
-    o->recent_next = (o->recent_next + 1) % FP_OUTLIERS_RECENT;
+    insert_sorted(r->sorted, r->count++, ticks);
+    r->ticks[r->next] = ticks;
+    r->next = (r->next + 1) % FP_OUTLIERS_RECENT;
 }
 
 /* ---- steps ---- */
@@ -136,6 +136,25 @@ keep_section(fp_outlier *into, const fp_section *s)
     *place = (fp_outlier_section){s->step_ticks, s->id};
 }
 
+/* Keeps a step if it is among the slowest; else returns NULL. */
+static fp_outlier *
+keep(fp_outliers *o, fp_section *touched, uint64_t index, int64_t start,
+     int64_t ticks)
+{
+    fp_outlier *into = place_for(o, ticks);
+    if (into != NULL) {
+        fp_outlier_row *row = into->row;
+        *into = (fp_outlier){.index = index,
+                             .start = fp_outliers_minus(start, o->origin),
+                             .ticks = ticks,
+                             .row = row};
+        for (fp_section *s = touched; s != NULL; s = s->next_touched) {
+            keep_section(into, s);
+        }
+    }
+    return into;
+}
+
 /* Has enough time passed at [now] to pay for the previous looks? */
 static int
 may_look(fp_outliers *o, int64_t now, int slow)
@@ -162,8 +181,8 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      const fp_node *stands, fp_section *touched,
                      uint64_t index, int64_t start, int64_t ticks, int64_t now)
 {
-    int slow = is_slow(o, ticks);
-    remember(o, ticks);
+    int slow = is_slow(&o->recent, ticks);
+    remember(&o->recent, ticks);
     o->window_steps++;
     o->window_ticks += ticks;
     o->window_slow |= (uint8_t)slow;
@@ -174,20 +193,24 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
             s->usual_ticks += s->step_ticks;
         }
     }
-    fp_outlier *into = place_for(o, ticks);
+    fp_outlier *into = keep(o, touched, index, start, ticks);
     if (into != NULL) {
-        fp_outlier_row *row = into->row;
-        *into = (fp_outlier){.index = index,
-                             .start = fp_outliers_minus(start, o->origin),
-                             .ticks = ticks,
-                             .usual = (uint8_t)!slow,
-                             .row = row};
-        for (fp_section *s = touched; s != NULL; s = s->next_touched) {
-            keep_section(into, s);
-        }
+        into->usual = (uint8_t)!slow;
     }
     if (may_look(o, now, into != NULL && slow)) {
         fp_outliers_end_window(o, tree, stands, into);
+    }
+}
+
+void
+fp_outliers_end_plain_step(fp_outliers *o, fp_section *touched, uint64_t index,
+                           int64_t start, int64_t ticks)
+{
+    int slow = is_slow(&o->recent_plain, ticks);
+    remember(&o->recent_plain, ticks);
+    fp_outlier *into = slow ? keep(o, touched, index, start, ticks) : NULL;
+    if (into != NULL) {
+        into->plain = 1;
     }
 }
 

@@ -60,6 +60,7 @@ typedef struct fp_outlier {
     int64_t ticks;
     uint64_t steps; /* in its window; 0: no look, so no rows */
     int64_t window_ticks;
+    uint8_t plain;      /* it ran without the function hook, so has no rows */
     uint8_t usual;      /* the step counts as usual */
     uint8_t rows_usual; /* the window counts as usual */
     uint32_t row_count;
@@ -67,6 +68,14 @@ typedef struct fp_outlier {
     fp_outlier_row *row; /* borrowed from block; a heap, smallest first */
     fp_outlier_section section[FP_OUTLIERS_SECTIONS]; /* of this step only */
 } fp_outlier;
+
+/* The last steps of one kind, of which the median defines slow. */
+typedef struct fp_outliers_recent {
+    uint32_t count;
+    uint32_t next;
+    int64_t ticks[FP_OUTLIERS_RECENT]; /* ring */
+    int64_t sorted[FP_OUTLIERS_RECENT];
+} fp_outliers_recent;
 
 typedef struct fp_outliers {
     fp_alloc alloc;
@@ -93,10 +102,8 @@ typedef struct fp_outliers {
     uint64_t window_steps;
     int64_t window_ticks;
     uint8_t window_slow;
-    uint32_t recent_count;
-    uint32_t recent_next;
-    int64_t recent[FP_OUTLIERS_RECENT]; /* ring */
-    int64_t sorted[FP_OUTLIERS_RECENT];
+    fp_outliers_recent recent; /* measured steps */
+    fp_outliers_recent recent_plain;
 } fp_outliers;
 
 /* Keeps the [limit] slowest steps of those from [now] on (ticks).  NULL: no
@@ -124,6 +131,12 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      const fp_node *stands, fp_section *touched,
                      uint64_t index, int64_t start, int64_t ticks,
                      int64_t now);
+
+/* The same for a step without the function hook: it is kept without rows, and
+ * is no usual step.  The measured steps around it go on as if it were not. */
+void
+fp_outliers_end_plain_step(fp_outliers *o, fp_section *touched, uint64_t index,
+                           int64_t start, int64_t ticks);
 
 /* Counts of node [index] in usual windows, over seen_steps steps. */
 fp_outlier_row

@@ -137,6 +137,11 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     if (kind == FP_STEP_MEASURED) {
         end_outlier(t, start, now);
     }
+    else if (kind == FP_STEP_PLAIN && t->outliers != NULL) {
+        fp_outliers_end_plain_step(t->outliers, t->touched,
+                                   t->steps->count - 1, start,
+                                   t->steps->ticks);
+    }
     else if (t->steps->count == t->steps->skip) {
         begin_outliers(t, now); /* the warm-up is over */
     }

@@ -74,10 +74,11 @@ export_one(fp_export *x, const fp_exported_thread *shown, fp_outlier *kept)
     PyObject *rest = NULL;
     PyObject *rows = export_rows(x, shown, kept, &rest);
     return Py_BuildValue(
-        "{sKsNsNsNsNsKsNsNsNsN}", "index", (unsigned long long)kept->index,
+        "{sKsNsNsNsNsNsKsNsNsNsN}", "index", (unsigned long long)kept->index,
         "start_ns", fp_export_time(x, kept->start), "wall_ns",
-        fp_export_time(x, kept->ticks), "usual", PyBool_FromLong(kept->usual),
-        "sections", export_sections(x, kept), "window_steps",
+        fp_export_time(x, kept->ticks), "plain", PyBool_FromLong(kept->plain),
+        "usual", PyBool_FromLong(kept->usual), "sections",
+        export_sections(x, kept), "window_steps",
         (unsigned long long)kept->steps, "window_ns",
         fp_export_time(x, kept->window_ticks), "window_usual",
         PyBool_FromLong(kept->rows_usual), "rows", rows, "rest_ns", rest);

@@ -712,3 +712,36 @@ FP_TEST(outliers_f36_random_failures_under_a_random_program)
         CHECK_UINT(m.bytes, 0);
     }
 }
+
+FP_TEST(outliers_keep_slow_plain_steps_without_rows)
+{
+    fake_memory m = {0};
+    slow_clock c;
+    init_clock(&c, 0);
+    fp_thread *t = stepping(&m, &c, 0, 2);
+    int64_t now = 0;
+    for (int i = 0; i < 8; i++) {
+        fp_thread_end_step(t, now += 100);
+    }
+    CHECK_INT(fp_thread_begin_unprofiled(t, 0), FP_OK);
+    for (int i = 0; i < 8; i++) {
+        fp_thread_end_step(t, now += i == 5 ? 900 : 60);
+    }
+    fp_thread_end_unprofiled(t, 1, now);
+    fp_thread_end_step(t, now += 100);
+    const fp_outliers *o = t->outliers;
+    CHECK_UINT(o->usual_steps, 9);
+    int found = 0;
+    for (uint32_t i = 0; i < o->count; i++) {
+        if (o->kept[i].plain) {
+            found++;
+            CHECK_UINT(o->kept[i].index, 13);
+            CHECK_INT(o->kept[i].ticks, 900);
+            CHECK_UINT(o->kept[i].row_count, 0);
+            CHECK_UINT(o->kept[i].steps, 0);
+        }
+    }
+    CHECK_INT(found, 1);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}

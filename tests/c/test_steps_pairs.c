@@ -260,3 +260,45 @@ FP_TEST(pairs_f36_without_memory_every_step_is_measured)
     CHECK_UINT(t->steps->apart, 0);
     destroy(t, &m);
 }
+
+FP_TEST(pairs_plain_steps_have_sums_and_a_series)
+{
+    fake_memory m = {0};
+    int64_t now = 1000;
+    fp_thread *t = stepping(&m, SKIP, now);
+    step(t, &now, 7);
+    step(t, &now, 100);
+    begin(t, 2, now);
+    step(t, &now, 90); /* two settle */
+    step(t, &now, 80);
+    for (int i = 0; i < 5; i++) {
+        step(t, &now, 50 + i);
+    }
+    fp_thread_settle_hooked(t); /* the hook is set, and slows two steps */
+    step(t, &now, 300);
+    step(t, &now, 200);
+    end(t, 1, now);
+    step(t, &now, 110);
+    const fp_steps *s = t->steps;
+    CHECK_UINT(s->plain.count, 5);
+    CHECK_INT(s->plain.sum_ticks, 5 * 50 + 10);
+    CHECK_INT(s->plain.min_ticks, 50);
+    CHECK_INT(s->plain.max_ticks, 54);
+    CHECK_UINT(s->apart, 9);
+    CHECK_UINT(s->measured.count, 2);
+    CHECK_INT(s->measured.sum_ticks, 210);
+    const fp_series *series = &t->split->plain->series;
+    CHECK_INT(series->number[0], 4);
+    CHECK_INT(series->number[4], 8);
+    CHECK_UINT(series->columns, 1);
+    CHECK_INT(series->column[0].ticks[1], 25);
+    fp_section_table of = fp_thread_sections_of(t, FP_RUN_UNPROFILED);
+    CHECK_UINT(of.section[FORWARD]->steps, 5);
+    CHECK_INT(of.section[FORWARD]->steps_ticks, 25 + 25 + 26 + 26 + 27);
+    int64_t plain, hooked;
+    CHECK_UINT(fp_pairs_kept(t->split->pairs), 1);
+    CHECK_INT(fp_pairs_medians(t->split->pairs, 0, 1.0, &plain, &hooked), 1);
+    CHECK_INT(plain, 51);
+    CHECK_INT(hooked, 100);
+    destroy(t, &m);
+}

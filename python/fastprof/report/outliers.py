@@ -6,7 +6,7 @@ contains a slow step, the mean of all other steps is the usual time.  For an out
 context has its time and its usual time; functions and top-level sections sum up the difference.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -35,7 +35,7 @@ _NAMED = 3
 #: Outside of all sections.
 OUTSIDE = "(unaccounted)"
 #: The text for a step without function detail.
-NO_DETAIL = "no function detail for this step (program too large to sample every step)"
+NO_DETAIL = "no function detail for this step (functions were not sampled in it)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def find_outliers(snapshot: Snapshot, median_ms: float | None) -> tuple[Outlier,
         return ()
     if snapshot.stages:
         return _in_stages(snapshot, kept, snapshot.stages)
-    slow = [step for step in kept.kept if step.wall_ns > SLOW * median_ms * 1e6]
+    slow = [step for step in kept.kept if not step.plain and step.wall_ns > SLOW * median_ms * 1e6]
     if not slow:
         return ()
     usual = _Usual(snapshot, kept, slow, median_ms)
@@ -126,10 +126,8 @@ def _in_stages(
     for stage, end in zip(stages, [s.first for s in stages[1:]] + [None], strict=True):
         if not stage.timed:
             continue
-        usual = _Usual(snapshot, kept, (), stage.sum_ns / stage.timed / 1e6)
-        usual.sections = {name: ns / stage.timed / 1e6 for name, ns in stage.sections}
-        usual.wall_ms = stage.sum_ns / stage.timed / 1e6
-        usual.row_steps = usual.steps = 0
+        sections = {name: ns / stage.timed / 1e6 for name, ns in stage.sections}
+        usual = _usual_of(snapshot, kept, stage.sum_ns / stage.timed / 1e6, sections)
         least_ns = SLOW * max(usual.wall_ms * 1e6, stage.p50_ns)
         found += [
             _outlier(snapshot, usual, step)
@@ -139,6 +137,37 @@ def _in_stages(
             and (not end or step.index < end)
         ]
     return tuple(sorted(found, key=lambda row: (-row.wall_ms, row.index)))
+
+
+def find_plain_outliers(
+    snapshot: Snapshot, median_ms: float | None, mean_ms: float, sections: Mapping[str, float]
+) -> tuple[Outlier, ...]:
+    """Return the same of the steps without the function hook; no function of them is known.
+
+    Args:
+        snapshot: its steps are the plain ones.
+        mean_ms: the time of a plain step.
+        sections: that of its top-level sections in ms.
+    """
+    kept = snapshot.outliers
+    if kept is None or median_ms is None or snapshot.stages:
+        return ()
+    usual = _usual_of(snapshot, kept, mean_ms, sections)
+    return tuple(
+        _outlier(snapshot, usual, step)
+        for step in sorted(kept.kept, key=lambda step: (-step.wall_ns, step.index))
+        if step.plain and step.wall_ns > SLOW * median_ms * 1e6
+    )
+
+
+def _usual_of(
+    snapshot: Snapshot, kept: OutlierSnapshot, wall_ms: float, sections: Mapping[str, float]
+) -> "_Usual":
+    """Return usual times that the recorder's sums do not have."""
+    usual = _Usual(snapshot, kept, (), wall_ms)
+    usual.wall_ms, usual.sections = wall_ms, dict(sections)
+    usual.row_steps = usual.steps = 0
+    return usual
 
 
 class _Usual:

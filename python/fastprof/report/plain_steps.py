@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fastprof.report.rows import OWN_COST, StepSection, StepTable
+from fastprof.report.outliers import find_plain_outliers
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
 from fastprof.report.step_table import step_table
 from fastprof.report.steps import OWN_KIND, SplitRow
 from fastprof.snapshot import Snapshot
@@ -43,6 +44,12 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         for row, ns in zip(kinds, _scaled([row.total_ns for row in kinds], wall_ns), strict=True)
     )
     steps = whole.steps
+    slow = find_plain_outliers(
+        replace(whole, steps=plain),
+        made.p50_ms,
+        made.mean_ms or 0.0,
+        {row.name: row.mean_ms for row in rows if row.name != UNACCOUNTED},
+    )
     return replace(
         made,
         count=steps.count,
@@ -52,7 +59,9 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         split=split,
         split_missing=recorded.split_missing,
         gc_runs=recorded.gc_runs,
-        outliers=recorded.outliers,
+        outliers=tuple(
+            sorted((*recorded.outliers, *slow), key=lambda row: (-row.wall_ms, row.index))
+        ),
         unprofiled=None,
     )
 

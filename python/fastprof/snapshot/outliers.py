@@ -52,6 +52,8 @@ class OutlierStep(Record):
     window_usual: bool
     rows: Annotated[tuple[OutlierRow, ...], AtMost(MAX_ROWS)]
     rest_ns: Count
+    #: It ran without the function hook; None: recorded by an earlier fastprof, which kept none.
+    plain: bool | None = None
 
     def check(self, known: Known) -> None:
         if self.index not in known.steps:

@@ -179,7 +179,7 @@ def steps_brief(report: Report, limit: int) -> Table:
 
 def _outliers(report: Report) -> Table:
     rows: list[tuple[str, ...]] = []
-    for outlier in report.steps.outliers:
+    for outlier in report.shown_steps.outliers:
         first = (
             str(outlier.index),
             number(outlier.wall_ms),
@@ -190,7 +190,7 @@ def _outliers(report: Report) -> Table:
         said = [sentence for sentence in outlier.sentences[1:] if sentence != NO_DETAIL]
         for i, sentence in enumerate(said or ("",)):
             rows.append((*(first if i == 0 else ("",) * 4), sentence))
-    unseen = sum(NO_DETAIL in outlier.sentences for outlier in report.steps.outliers)
+    unseen = sum(NO_DETAIL in outlier.sentences for outlier in report.shown_steps.outliers)
     if unseen:
         rows.append((*("",) * 4, f"{NO_DETAIL.replace('this step', f'{unseen} of these')}"))
     return Table(
