@@ -150,10 +150,14 @@ is_waiting(const fp_thread *t)
 }
 
 static PyObject *
-window(const fp_export *x, const fp_thread *t, int64_t first)
+window(const fp_export *x, const fp_thread *t, int64_t first, int plain)
 {
-    const fp_series *s = &t->split->measured.series;
-    uint64_t n = t->steps->measured.count;
+    plain = plain && t->split->plain != NULL;
+    const fp_series *s =
+        plain ? &t->split->plain->series : &t->split->measured.series;
+    const fp_step_times *times =
+        plain ? &t->steps->plain : &t->steps->measured;
+    uint64_t n = times->count;
     uint32_t kept = n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
     uint32_t rows = 0;
     while (rows < kept &&
@@ -162,8 +166,7 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     }
     PyObject *d = PyDict_New();
     fp_export_put(&d, "number", column(x, s->number, n, rows, 0));
-    fp_export_put(&d, "wall_ns",
-                  column(x, t->steps->measured.recent, n, rows, 1));
+    fp_export_put(&d, "wall_ns", column(x, times->recent, n, rows, 1));
     fp_export_put(&d, "cpu_ns", column(x, s->cpu_ns, n, rows, 0));
     fp_export_put(&d, "cpu_wait_ns", column(x, s->delay_ns, n, rows, 0));
     fp_export_put(&d, "communication_ns",
@@ -177,7 +180,9 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
     fp_export_put(&d, "phases_ns", phase_times(x));
     fp_export_put(&d, "thread", PyLong_FromUnsignedLongLong(t->ident));
     fp_export_put(&d, "last_event", PyLong_FromLongLong(t->last));
-    fp_export_put(&d, "measured", PyLong_FromUnsignedLongLong(n));
+    fp_export_put(&d, "measured",
+                  PyLong_FromUnsignedLongLong(t->steps->measured.count +
+                                              t->steps->plain.count));
     fp_export_put(&d, "steps", PyLong_FromUnsignedLongLong(t->steps->count));
     return d;
 }
@@ -189,12 +194,13 @@ exporting(fp_recorder *r)
 }
 
 PyObject *
-fp_recorder_window_method(PyObject *self, PyObject *value)
+fp_recorder_window_method(PyObject *self, PyObject *args)
 {
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
-    long long first = PyLong_AsLongLong(value);
-    if (first == -1 && PyErr_Occurred()) {
+    long long first;
+    int plain = 0;
+    if (!PyArg_ParseTuple(args, "L|p:window", &first, &plain)) {
         return NULL;
     }
     int busy = fp_gpu_layer_is_busy(r);
@@ -205,7 +211,7 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
     const fp_export x = exporting(r);
     /* Creating a list may run the garbage collector, and with it any code. */
     fp_recorder_begin_export(r);
-    PyObject *d = window(&x, t, first);
+    PyObject *d = window(&x, t, first, plain);
     fp_export_put(&d, "gpu_busy",
                   busy < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(busy));
     fp_recorder_end_export(r);

@@ -54,7 +54,7 @@ fp_recorder_step_method(PyObject *self, PyObject *ignored);
 /* ---- reading a recording under way (export_window.c) ---- */
 
 PyObject *
-fp_recorder_window_method(PyObject *self, PyObject *first);
+fp_recorder_window_method(PyObject *self, PyObject *args);
 
 PyObject *
 fp_recorder_node_times_method(PyObject *self, PyObject *ignored);

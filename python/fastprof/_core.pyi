@@ -177,8 +177,8 @@ class Recorder:
         the body of a library's module, 3 the begin of an import.  Calls by libraries in imports
         of set-up are then counted per module.
         """
-    def window(self, first: int, /) -> dict[str, Any] | None:
-        """Return measured steps from number ``first`` on, and the training thread's place.
+    def window(self, first: int, plain: bool = False, /) -> dict[str, Any] | None:
+        """Return measured or plain steps from number ``first`` on, and the training thread's place.
 
         May be called from any thread.  None: no thread makes steps.
 

@@ -213,4 +213,4 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     saved = tmp_path / "run.fprof"
     report.save(saved)
     text = fastprof.load(saved).to_text()
-    assert f"{report.plain.measured} steps of" in text
+    assert f"{report.plain.measured + report.steps.measured} steps of" in text

@@ -75,8 +75,9 @@ def headline(report: Report, width: int) -> list[str]:
     meta, steps = report.meta, report.shown_steps
     parts = []
     if steps.mean_ms is not None:
+        among = steps.measured + (report.steps.measured if report.plain is not None else 0)
         parts.append(
-            f"{plural(steps.measured, 'step')} of {duration(steps.mean_ms)} "
+            f"{plural(among, 'step')} of {duration(steps.mean_ms)} "
             f"({_percentiles(steps.mean_ms, (('p50', steps.p50_ms), ('p95', steps.p95_ms)))})"
         )
     elif steps.count:

@@ -101,6 +101,9 @@ class Stages(Part):
     def _result(self, stage: _Open) -> tuple[int, Stage]:
         """Return the number of measured steps so far, and the stage if it ends now."""
         window = self._recorder.window(stage.first) or {}
+        plain = self._recorder.window(stage.first, True) or {}
+        if len(plain.get("wall_ns", b"")) > len(window.get("wall_ns", b"")):
+            window = plain
         walls = sorted(array("q", window.get("wall_ns", b"")))
         measured = window.get("measured", stage.before)
         sums = {name: sum(array("q", column)) for name, column in window.get("sections", ())}
