@@ -207,7 +207,8 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     assert report.plain.measured + report.steps.measured <= 3000 - 3
     assert sum(row.total_ns for row in report.plain.rows) == report.plain.wall_ns
     assert sum(row.total_ns for row in report.plain.split) == report.plain.wall_ns
-    assert [row.name for row in report.plain.rows] == ["forward", "(unaccounted)"]
+    names = [row.name for row in report.plain.rows]
+    assert names == ["forward", "(unaccounted)", "(fastprof)"]
     calls = next(row.calls for row in report.functions if row.name == "work")
     assert calls == report.steps.measured
     saved = tmp_path / "run.fprof"

@@ -124,7 +124,10 @@ class Run:
         columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
         if series.cpu_ns:
             columns[CPU] = _ms(series.cpu_ns)
-        for name, column in section_series(snapshot).items():
+        named = section_series(snapshot) if self.report.plain is None else {}
+        if self.report.plain is not None and self.report.plain.series.names:
+            named = section_series(replace(snapshot, steps=steps))
+        for name, column in named.items():
             columns[f"section {name}"] = _ms(column)
         for name, part in self._program_parts.items():
             if name in columns:

@@ -65,7 +65,7 @@ def _busy(facts: Facts) -> _Answer:
 
 
 def _consistent(facts: Facts) -> _Answer:
-    cv = facts.report.steps.cv
+    cv = facts.report.shown_steps.cv
     if cv is None or not facts.steps:
         return None, "no step was measured"
     if facts.report.stages:

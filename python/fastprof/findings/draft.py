@@ -224,9 +224,9 @@ def called_from(use: Use, facts: Facts) -> str:
 
 def split_places(facts: Facts, kind: str) -> str:
     """Return the places of one kind of time, from the split of the steps; empty if unknown."""
-    for row in facts.report.steps.split:
+    for row in facts.report.shown_steps.split:
         if row.name == kind and row.places:
-            count = max(1, facts.steps)
+            count = max(1, facts.report.shown_steps.measured)
             parts = [
                 f"{readable(text, 100)} {span_text(ns / 1e6 / count, facts)}"
                 for text, ns in row.places[:_NAMED]

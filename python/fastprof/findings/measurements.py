@@ -130,13 +130,18 @@ class Facts:
     @Lazy
     def rows(self) -> Mapping[str, float]:
         """The rows of the step table without fastprof's: name -> ms per step."""
-        return {row.name: row.mean_ms for row in self.report.steps.rows if row.name != OWN_COST}
+        steps = self.report.shown_steps
+        return {row.name: row.mean_ms for row in steps.rows if row.name != OWN_COST}
 
     @Lazy
     def own_costs(self) -> Mapping[str, float]:
         """fastprof's cost by row of the step table, which leaves it out: name -> ms per step."""
-        if all(row.name != OWN_COST for row in self.report.steps.rows):
+        if all(row.name != OWN_COST for row in self.report.shown_steps.rows):
             return {}
+        if self.report.plain is not None:
+            return {
+                UNACCOUNTED: sum(r.mean_ms for r in self.report.plain.rows if r.name == OWN_COST)
+            }
         keys = self.report.snapshot.keys
         out: dict[str, float] = {}
         for key, ns in costs_of_steps(self.report.snapshot).items():
@@ -712,13 +717,13 @@ class Facts:
     @Lazy
     def split(self) -> Mapping[str, float]:
         """The exclusive split of a step: kind -> ms per step; empty if unknown."""
-        rows = getattr(self.report.steps, "split", ())
+        rows = getattr(self.report.shown_steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
     @Lazy
     def cpu_waits(self) -> CpuWaits:
         """The training thread's wait for a CPU: it was ready, and had none."""
-        rows = {row.name: row.mean_ms for row in self.report.steps.rows}
+        rows = {row.name: row.mean_ms for row in self.report.shown_steps.rows}
         waits = self.split_by_section("cpu_wait")
         wait_ms = self.split.get("cpu_wait", 0.0)
         series = self.own_series
@@ -733,7 +738,7 @@ class Facts:
     @Lazy
     def own_series(self) -> StepSeriesView:
         """The single steps, without those that torch.profiler slowed down."""
-        operators, series = self.report.operators, self.report.steps.series
+        operators, series = self.report.operators, self.report.shown_steps.series
         windows = operators.windows if operators is not None else ()
         kept = [
             row
@@ -745,7 +750,7 @@ class Facts:
     @Lazy
     def worst_ms(self) -> float:
         """The slowest step's contribution to the mean step, beyond the median step."""
-        wall = self.report.steps.series.wall_ms
+        wall = self.report.shown_steps.series.wall_ms
         return (max(wall) - median(wall)) / len(wall) if wall else 0.0
 
     @Lazy
@@ -754,7 +759,7 @@ class Facts:
 
         If so, the times of a few steps are chance: a time slice is some milliseconds.
         """
-        series = self.report.steps.series
+        series = self.report.shown_steps.series
         wall_s = sum(series.wall_ms) / 1e3
         return bool(series.switches) and sum(series.switches) > BUSY_SWITCHES * wall_s
 

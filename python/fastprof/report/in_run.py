@@ -15,7 +15,7 @@ from statistics import fmean, median
 from fastprof.report.threads import training_thread
 from fastprof.report.tree import top_sections
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
-from fastprof.snapshot.run_phases import STEPS
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: Fewer differences have no interval of 95 %.
 LEAST_BLOCKS = 6
@@ -36,6 +36,8 @@ _OTHERS = 0.05
 
 #: A thread that waits for a CPU for this part of its CPU time runs on a busy machine.
 _BUSY = 0.1
+
+_PLAIN = RUN_PHASES.index("unprofiled")
 
 #: Bounds that no observed program reached.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
@@ -226,18 +228,25 @@ def own_costs(whole: Snapshot) -> OwnCosts:
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
         for ns in (whole.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
     )
-    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, _part_in_steps(whole))
+    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, _part_in(whole, STEPS))
 
 
-def _part_in_steps(whole: Snapshot) -> float:
-    """Return the part of the cost of sections, steps and loaders that is in measured steps.
+def plain_cost_ns(whole: Snapshot) -> float:
+    """Return the timed cost of fastprof's own code in plain steps, which have no function hook."""
+    costs = own_costs(whole)
+    return _part_in(whole, _PLAIN) * max(0.0, (costs.timed or 0.0) - costs.unhooking)
+
+
+def _part_in(whole: Snapshot, phase: int) -> float:
+    """Return the part of the cost of sections, steps and loaders that is in steps of a phase.
 
     Section entries share it out between the phases of the run; without them steps do.
     """
     entries = sum(row.count for row in whole.sections)
     if whole.phases and entries:
-        return sum(row.count for row in whole.sections if row.phase == STEPS) / entries
-    return whole.steps.measured / max(1, whole.steps.count)
+        return sum(row.count for row in whole.sections if row.phase == phase) / entries
+    steps = whole.steps if phase == STEPS else whole.plain_steps
+    return steps.measured / max(1, whole.steps.count) if steps is not None else 0.0
 
 
 def is_uneven(snapshot: Snapshot) -> bool:

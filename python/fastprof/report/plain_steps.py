@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fastprof.report.in_run import plain_cost_ns
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
 from fastprof.report.step_table import step_table
@@ -13,7 +14,7 @@ from fastprof.snapshot import Snapshot
 LEAST = 20
 
 #: Sections were off if they ran in fewer plain steps than this part of what the others had.
-_RAN = 0.5
+_RAN = 0.97
 
 
 def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
@@ -30,25 +31,33 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         return None
     made = step_table(replace(whole, steps=plain), whole, correct_times=False)
     wall_ns = plain.sum_ns
-    rows = made.rows
+    rows, series = made.rows, made.series
     if _were_off(made, recorded):
+        series = replace(series, names={})
         parts = [row for row in recorded.rows if row.name != OWN_COST]
         times = _scaled([row.total_ns for row in parts], wall_ns)
         rows = tuple(
             StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
             for row, ns in zip(parts, times, strict=True)
         )
+    rows = _with_own_cost(rows, plain_cost_ns(whole), plain.measured, wall_ns)
+    own_ns = sum(row.total_ns for row in rows if row.name == OWN_COST)
     kinds = [row for row in recorded.split if row.name != OWN_KIND]
     split = tuple(
         _kind(row, ns, plain.measured, wall_ns)
-        for row, ns in zip(kinds, _scaled([row.total_ns for row in kinds], wall_ns), strict=True)
+        for row, ns in zip(
+            kinds, _scaled([row.total_ns for row in kinds], wall_ns - own_ns), strict=True
+        )
     )
+    if split and own_ns:
+        own = SplitRow(OWN_KIND, own_ns, own_ns / plain.measured / 1e6, own_ns / wall_ns)
+        split = tuple(sorted((*split, own), key=lambda row: -row.total_ns))
     steps = whole.steps
     slow = find_plain_outliers(
         replace(whole, steps=plain),
         made.p50_ms,
         made.mean_ms or 0.0,
-        {row.name: row.mean_ms for row in rows if row.name != UNACCOUNTED},
+        {row.name: row.mean_ms for row in rows if row.name not in (UNACCOUNTED, OWN_COST)},
     )
     return replace(
         made,
@@ -56,6 +65,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         skipped=steps.skipped,
         apart=max(0, steps.count - steps.skipped - plain.measured),
         rows=rows,
+        series=series,
         split=split,
         split_missing=recorded.split_missing,
         gc_runs=recorded.gc_runs,
@@ -73,6 +83,20 @@ def _were_off(made: StepTable, recorded: StepTable) -> bool:
         and ran.get(row.name, 0) / made.measured < _RAN * row.steps / max(1, recorded.measured)
         for row in recorded.rows
     )
+
+
+def _with_own_cost(
+    rows: Sequence[StepSection], cost_ns: float, steps: int, wall_ns: int
+) -> tuple[StepSection, ...]:
+    """Return the rows with one of fastprof's own code, whose time is outside of sections."""
+    rest = next((row.total_ns for row in rows if row.name == UNACCOUNTED), 0)
+    own = max(0, min(round(cost_ns), rest))
+
+    def made(name: str, ns: int) -> StepSection:
+        return StepSection(name, None, ns, ns / steps / 1e6, ns / wall_ns)
+
+    kept = [made(UNACCOUNTED, rest - own) if r.name == UNACCOUNTED else r for r in rows]
+    return (*kept, *([made(OWN_COST, own)] if own else []))
 
 
 def _scaled(times: Sequence[int], whole_ns: int) -> list[int]:

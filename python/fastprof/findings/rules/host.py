@@ -152,7 +152,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
     """Time of garbage collections in the training thread, automatic or explicit."""
     need_steps(facts)
     use = facts.use("gc")
-    series = facts.report.steps.series.gc_ms
+    series = facts.report.shown_steps.series.gc_ms
     known = facts.split.get("gc", sum(series) / len(series) if series else None)
     if known is None and not facts.has_functions:
         raise Abstain("garbage collections were not recorded")

@@ -156,7 +156,7 @@ def _judged(facts: Facts) -> tuple[StepSeriesView, str]:
         if len(series) < _CV_STEPS:
             raise Abstain(f"too few single steps of {longest.name} are known")
         return series, longest.name
-    every = facts.report.steps.series
+    every = facts.report.shown_steps.series
     if _CV_STEPS <= len(series) < len(every):
         return series, "without those of operator recording"
     return every, ""
@@ -174,7 +174,7 @@ def _step_times(
         mean = sum(values) / len(values)
         p50, p95 = median(values), values[int(0.95 * len(values))]
         return _cv(values), values[len(values) // 4], p50, p95, mean, values[-1]
-    steps = facts.report.steps
+    steps = facts.report.shown_steps
     known = (steps.cv, steps.p50_ms, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
     if any(value is None for value in known):
         return None
