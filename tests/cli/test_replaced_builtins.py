@@ -60,6 +60,7 @@ assert prof.snapshot().steps.count == 5
 def test_calibration_ends_with_a_clock_that_stands_still(monkeypatch):
     from fastprof.capture import calibrate
 
+    monkeypatch.setattr(calibrate, "_measured", {})
     monkeypatch.setattr(calibrate.time, "perf_counter_ns", lambda: 0)
     assert calibrate._measure_sections() == (0.0, 0.0, 0.0)
     rounds = []

@@ -192,7 +192,7 @@ def test_s3_12_s3_14_the_limits_are_those_of_the_findings() -> None:
     data = LIMITS["data-share"]
     assert (data.warning, data.critical) == (periodic.DATA_EFFICIENT, periodic.DATA_BOTTLENECK)
     assert periodic.BACKWARD_TO_FORWARD == LIMITS["backward-to-forward"].warning == 3
-    assert periodic.FORWARD_SHARE == 2 * USUAL["forward"].low == 0.6
+    assert periodic.FORWARD_SHARE == 2 * USUAL["forward"].share.low == 0.6
     assert LIMITS["all-reduce-share"].warning == periodic.SYNCHRONIZATION_SHARE
 
 
