@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import fastprof
 import pytest
+from fastprof.report.ranks.row import rank_run
 from fastprof.session import function_windows, overhead_budget
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
+from fastprof.session.ranks.recording import Recording
 
 
 class Loop:
@@ -191,15 +195,17 @@ def test_the_program_and_its_user_choose_the_budget(monkeypatch: pytest.MonkeyPa
         fastprof.Profiler(overhead="1%")  # type: ignore[arg-type]
 
 
-def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
-    def work() -> int:
-        return sum(i for i in range(300))
+def called_often() -> int:
+    """Calls for which the hook costs several times what they take."""
+    return sum(i for i in range(300))
 
+
+def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
     with prof:
         for _ in range(3000):
             with fastprof.profile_section("forward"):
-                work()
+                called_often()
             prof.step()
     report = prof.report()
     assert report.plain is not None
@@ -209,9 +215,32 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     assert sum(row.total_ns for row in report.plain.split) == report.plain.wall_ns
     names = [row.name for row in report.plain.rows]
     assert names == ["forward", "(unaccounted)", "(fastprof)"]
-    calls = next(row.calls for row in report.functions if row.name == "work")
+    calls = next(row.calls for row in report.functions if row.name == "called_often")
     assert calls == report.steps.measured
     saved = tmp_path / "run.fprof"
     report.save(saved)
     text = fastprof.load(saved).to_text()
     assert f"{report.plain.measured + report.steps.measured} steps of" in text
+
+
+def test_ranks_are_compared_by_their_plain_steps() -> None:
+    """Most of a long run's steps: a rank that is late there only must be seen."""
+    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    with prof:
+        for _ in range(2000):
+            with fastprof.profile_section("backward"):
+                called_often()
+            prof.step()
+    snapshot = prof.snapshot()
+    plain = snapshot.plain_steps
+    assert plain is not None
+    found = rank_run(replace(snapshot, meta={**snapshot.meta, "rank": 0, "world_size": 2}), "x")
+    assert found.steps is not None
+    assert list(found.steps.numbers) == list(plain.series.number)
+    assert found.row.steps == plain.measured
+    assert dict(found.row.waits)["backward"] == pytest.approx(
+        plain.rows[0].sum_ns / plain.measured / 1e6
+    )
+    raw = Recording(prof._run.recorder, "job", 0, 2, "host")._last_steps()
+    assert raw is not None
+    assert len(raw["number"]) == 8 * len(plain.series)

@@ -287,7 +287,7 @@ class Steps:
     def __init__(self, steps, known, busy=None, since=0):
         self.steps, self.known, self.busy, self.since = steps, known, busy, since
 
-    def window(self, first):
+    def window(self, first, plain=False):
         rows = range(max(0, first), self.steps)
 
         def ns(*of):

@@ -27,12 +27,20 @@ class Budget:
     Args:
         overhead: what fastprof may cost, as a part of the program's time.
         own_ns: returns the time of fastprof's own code on the training thread so far, in ns.
+        is_rank: returns whether this process is one of several.
     """
 
-    def __init__(self, overhead: float, recorder: Recorder, own_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        overhead: float,
+        recorder: Recorder,
+        own_ns: Callable[[], int],
+        is_rank: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.overhead = overhead
         self._recorder = recorder
         self._own_ns = own_ns
+        self._is_rank = is_rank
         self._at_ns = 0
         self._balance_ns = 0.0
         self._seen = (0, 0)  # count of steps and own cost, when plain steps began
@@ -79,9 +87,9 @@ class Budget:
 
     def pays_for_sections(self) -> bool:
         """Return whether plain steps may have automatic sections."""
-        return self._sections_ns == inf or (
-            self._sections_ns <= _ALWAYS_MAY * self.overhead * self.step_ns
-        )
+        if self._sections_ns == inf or self._is_rank():  # they show which rank waits
+            return True
+        return self._sections_ns <= _ALWAYS_MAY * self.overhead * self.step_ns
 
     def pays_for_all(self) -> bool:
         """Return whether functions may be recorded in all steps."""

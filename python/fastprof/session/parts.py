@@ -134,7 +134,12 @@ def make_parts(run: Shared, options: Options) -> Parts:
             ),
             FunctionWindows(
                 recorder,
-                Budget(options.overhead, recorder, lambda: own_time.ns + own_time.untimed_ns)
+                Budget(
+                    options.overhead,
+                    recorder,
+                    lambda: own_time.ns + own_time.untimed_ns,
+                    lambda: identity.world_size > 1,
+                )
                 if options.overhead
                 else None,
                 takes_unprofiled,

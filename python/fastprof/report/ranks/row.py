@@ -18,7 +18,7 @@ from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.ranks.health import rank_health
 from fastprof.report.ranks.model import FunctionExcess, RankRow
-from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, StepTable
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.steps import section_series
 from fastprof.report.threads import training_thread
@@ -122,7 +122,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     ended, job = int_or_none(meta.get("recorded_until_ns")), meta.get("job")
     return RankRun(
         row=row,
-        steps=_steps(small, most_steps),
+        steps=_steps(_with_shown_steps(small, report), most_steps),
         waiting=split_by_section(small, "communication"),
         overhead=_overhead(small, report),
         program=_program(small),
@@ -134,7 +134,26 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     )
 
 
+def _shown(report: Report) -> StepTable:
+    """Return the plain steps if their sections are known, else the steps with functions.
+
+    All steps must be comparable: in steps with functions waits for other ranks are known, too, but
+    a rank may be late in the others.
+    """
+    plain = report.plain
+    return plain if plain is not None and plain.series.names else report.steps
+
+
+def _with_shown_steps(snapshot: Snapshot, report: Report) -> Snapshot:
+    plain = snapshot.plain_steps
+    if plain is None or _shown(report) is not report.plain:
+        return snapshot
+    return replace(snapshot, steps=plain)
+
+
 def _overhead(snapshot: Snapshot, report: Report) -> dict[str, float]:
+    if _shown(report) is report.plain:
+        return {}
     measured: dict[str, int] = {}
     for row in snapshot.steps.rows:
         name = snapshot.keys[row.key].name
@@ -206,7 +225,7 @@ def rank_row(report: Report, path: str) -> RankRow:
     Raises:
         ValueError: it has no rank number, or one above :data:`MAX_RANKS`.
     """
-    meta, steps = report.meta, report.steps
+    meta, steps = report.meta, _shown(report)
     rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
     if rank is None:
         raise ValueError(
@@ -219,13 +238,14 @@ def rank_row(report: Report, path: str) -> RankRow:
     host, memory = meta.get("hostname"), report.memory
     use = None if report.gpu is None else report.gpu.use
     spans = _spans(report)
-    n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
+    n = report.steps.measured  # what the devices' figures cover
+    counted = steps_in(report.phase, steps.count, n)
     return RankRow(
         rank=rank,
         world_size=world,
         host=host if isinstance(host, str) else None,
         path=path,
-        steps=n,
+        steps=steps.measured,
         skipped=steps.skipped,
         step_ms=steps.mean_ms,
         p95_ms=steps.p95_ms,
@@ -255,8 +275,8 @@ def _spans(report: Report) -> list[GpuTimelineRow]:
 
 def _waits(report: Report) -> dict[str, float]:
     """Return the time per step waiting for other ranks, by signal."""
-    steps, found = report.steps, {}
-    n = steps.measured
+    steps, found = _shown(report), {}
+    n = report.steps.measured  # the devices' figures are of these
     if not n or steps.mean_ms is None:
         return {}
     spans = _spans(report)

@@ -61,6 +61,8 @@ _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
 #: Steps wait this long for their times on the GPU; then these count as unknown.
 _GPU_LATE_S = 15.0
+#: Sections were on in plain steps if they ran in this part of them, compared with the others.
+_RAN = 0.97
 
 _Function = tuple[str, str, int, int, Mapping[str, int]]
 
@@ -76,6 +78,7 @@ class Recording:
         self._recorder = recorder
         self._about = (job, rank, world_size, host)
         self._next = 0
+        self._is_plain = False
         self._size = 0
         self._names: tuple[str, ...] = ()
         self._columns: tuple[str, ...] = ("wall",)
@@ -96,7 +99,7 @@ class Recording:
         """Return the current window."""
         job, rank, world_size, host = self._about
         self._beat += 1
-        raw = self._recorder.window(self._next)
+        raw = self._last_steps()
         if raw is None:
             return RankWindow(
                 job, rank, world_size, host, self._beat, 0, ended=ended,
@@ -132,6 +135,21 @@ class Recording:
             gpu_busy=raw["gpu_busy"],
             gpu_compute=self._gpu_compute,
         )
+
+    def _last_steps(self) -> dict[str, Any] | None:
+        """Return the steps with functions, or the plain ones once these are most.
+
+        Waits for other ranks are known by functions; without them by sections, which plain steps
+        may lack.
+        """
+        raw = self._recorder.window(self._next)
+        if raw is None:
+            return None
+        plain = self._recorder.window(self._next, True) or raw
+        if not self._is_plain:
+            more = len(plain["number"]) > len(raw["number"])
+            self._is_plain = more and _has_sections(plain, raw)
+        return plain if self._is_plain else raw
 
     def _has_moved(self, frame: FrameType | None, last_event: int) -> bool:
         """Return whether the training thread has made a call, or is at another instruction."""
@@ -312,6 +330,18 @@ class Recording:
     def _waiting_nodes(self) -> set[int]:
         raw = self._recorder.window(sys.maxsize)
         return set() if raw is None else {node for node, _ in raw["waits"]}
+
+
+def _has_sections(plain: Mapping[str, Any], raw: Mapping[str, Any]) -> bool:
+    """Return whether sections ran in as many plain steps as in others."""
+    ran = {name: array("q", column) for name, column in plain["sections"]}
+    for name, column in raw["sections"]:
+        others = array("q", column)
+        here = ran.get(name, array("q"))
+        usual = sum(map(bool, others)) / max(1, len(others))
+        if sum(map(bool, here)) < _RAN * usual * max(1, len(here)):
+            return False
+    return True
 
 
 def _uses_cuda() -> bool:
