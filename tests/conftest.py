@@ -32,8 +32,8 @@ else:
     hypothesis.settings.load_profile("fastprof")
 
 
-# A shell that starts the suite in the background may ignore Ctrl-C and Ctrl-\, and every child would
-# inherit that.
+# A shell that starts the suite in the background may ignore Ctrl-C and Ctrl-\, and every child
+# would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
