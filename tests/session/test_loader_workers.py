@@ -191,8 +191,6 @@ def test_batches_that_come_in_order_are_ready_although_a_later_one_came_first() 
     assert [b.tolist() for b in batches] == [[i, i + 1] for i in range(0, 24, 2)]
     seen = stats(prof)
     assert seen.ready >= 2
-    slow = next(load for load in seen.loads if load.worker == 0)
-    assert slow.sum_ns >= slow.count * 20 * MS
 
 
 def test_an_iterable_dataset_with_shards_of_unequal_length() -> None:
