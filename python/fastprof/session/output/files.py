@@ -16,6 +16,8 @@ from fastprof.session.part import Part
 
 #: Saving in between may take at most this share of wall time.
 _SAVE_SHARE = 0.01
+#: Seconds between readings of the clock, as far as steps go on as before.
+_ASK_EVERY_S = 1.0
 #: Seconds between saves.
 SAVE_EVERY_S = 60.0
 
@@ -99,6 +101,8 @@ class Outputs(Part):
         self._faults = faults
         self._clock = clock
         self._due = 0.0
+        self._asked = (0, 0.0)  # count of steps and time when the clock was last read
+        self._next = 1
         self._failing: set[Path] = set()
 
     @property
@@ -107,15 +111,25 @@ class Outputs(Part):
 
     def begin(self) -> None:
         """Measure the time to the first save from now."""
-        self._due = self._clock() + SAVE_EVERY_S
+        self._asked = (0, self._clock())
+        self._due = self._asked[1] + SAVE_EVERY_S
 
     def next_step(self, count: int) -> int:
-        return count + 1 if self.paths else sys.maxsize
+        return self._next if self.paths else sys.maxsize
 
     def at_step(self, count: int) -> None:
         """Save if that is due."""
-        if not self.paths or self._clock() < self._due:
+        if not self.paths or count < self._next:
             return
+        now = self._clock()
+        if now < self._due:
+            # Asking costs some microseconds; short steps are many.
+            steps, elapsed = count - self._asked[0], now - self._asked[1]
+            rate = steps / elapsed if elapsed > 0 else 1.0
+            self._asked = (count, now)
+            self._next = count + max(1, int(rate * min(self._due - now, _ASK_EVERY_S)))
+            return
+        self._next = count + 1
         with self._aside():
             began = self._clock()
             self._save([path for path in self.paths if path not in self._failing])
