@@ -1,9 +1,11 @@
 """One saved run for a comparison: figures per step, and its steps one by one."""
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from fastprof.comparison.stats.significance import Recording, Series
 from fastprof.comparison.stats.transient import transient
@@ -20,6 +22,7 @@ from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_are_limit, costs_of_steps
 from fastprof.report.steps import section_series, sections_as_recorded
 from fastprof.report.waits import Functions, without_waits
+from fastprof.snapshot import Snapshot
 
 #: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
@@ -124,15 +127,24 @@ class Run:
         columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
         if series.cpu_ns:
             columns[CPU] = _ms(series.cpu_ns)
-        named = section_series(snapshot) if self.report.plain is None else {}
-        if self.report.plain is not None and self.report.plain.series.names:
-            named = section_series(replace(snapshot, steps=steps))
-        for name, column in named.items():
-            columns[f"section {name}"] = _ms(column)
-        for name, part in self._program_parts.items():
-            if name in columns:
-                columns[name] = [ms * part for ms in columns[name]]
+        if self._sections_elsewhere:
+            return columns
+        return columns | self._section_columns(replace(snapshot, steps=steps))
+
+    def _section_columns(self, snapshot: Snapshot) -> dict[str, Sequence[float]]:
+        columns: dict[str, Sequence[float]] = {
+            f"section {name}": _ms(column) for name, column in section_series(snapshot).items()
+        }
+        if snapshot.steps is self.report.snapshot.steps:
+            for name, part in self._program_parts.items():
+                if name in columns:
+                    columns[name] = [ms * part for ms in columns[name]]
         return columns
+
+    @property
+    def _sections_elsewhere(self) -> bool:
+        """Whether sections were recorded in the steps with functions only."""
+        return self.report.plain is not None and not self.report.plain.series.names
 
     @property
     def _program_parts(self) -> Mapping[str, float]:
@@ -140,8 +152,6 @@ class Run:
 
         Single steps are corrected in proportion: which step paid how much is unknown.
         """
-        if self.report.plain is not None:
-            return {}
         recorded = sections_as_recorded(self.report.snapshot)
         return {
             f"section {row.name}": row.total_ns / recorded[row.name]
@@ -158,7 +168,14 @@ class Run:
     def series(self) -> Mapping[str, Series]:
         """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""
         cut, of = self.left_out or 0, self.report.steps.count
-        return {name: Series(values[cut:], cut, of) for name, values in self._columns.items()}
+        found = {name: Series(values[cut:], cut, of) for name, values in self._columns.items()}
+        if self._sections_elsewhere and found:
+            plain, recorded = self.report.shown_snapshot_steps.series, self.report.snapshot.steps
+            first = plain.numbers()[cut] if cut < len(plain) else sys.maxsize
+            kept = [number >= first for number in recorded.series.numbers()]
+            for name, column in self._section_columns(self.report.snapshot).items():
+                found[name] = Series([*compress(column, kept)], kept.count(False), of)
+        return found
 
     @Lazy
     def interrupted(self) -> float | None:

@@ -4,6 +4,7 @@ Times are integer nanoseconds.  An empty column is unknown.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -73,6 +74,10 @@ class StepSeries(Table):
 
     def __len__(self) -> int:
         return len(self.wall_ns)
+
+    def numbers(self) -> Sequence[int]:
+        """Return the 0-based index of each step in the run."""
+        return self.number or range(self.first, self.first + len(self))
 
     def row_of(self, index: int) -> int:
         """Return the row of step ``index`` of the run, or -1."""

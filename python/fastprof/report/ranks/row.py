@@ -336,7 +336,7 @@ def _steps(snapshot: Snapshot, most: int) -> RankSteps | None:
 
     by_name = section_series(snapshot)
     largest = sorted(by_name, key=lambda name: -sum(by_name[name]))[:_SECTIONS]
-    numbers = series.number or range(series.first, series.first + n)
+    numbers = series.numbers()
     return RankSteps(
         numbers=array("q", numbers[begin:]),
         wall=ms(series.wall_ns),
