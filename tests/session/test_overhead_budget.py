@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import fastprof
 import pytest
+from fastprof.export.pstats_ import stats_dict
 from fastprof.report.ranks.row import rank_run
 from fastprof.session import function_windows, overhead_budget
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.ranks.recording import Recording
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 
 class Loop:
@@ -244,3 +246,27 @@ def test_ranks_are_compared_by_their_plain_steps() -> None:
     raw = Recording(prof._run.recorder, "job", 0, 2, "host")._last_steps()
     assert raw is not None
     assert len(raw["number"]) == 8 * len(plain.series)
+
+
+def test_a_stats_file_has_the_steps_with_functions_only() -> None:
+    """The time of plain steps belongs to none of its functions."""
+    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    with prof:
+        for _ in range(3000):
+            called_often()
+            prof.step()
+    report = prof.report()
+    assert report.plain is not None
+    entries = stats_dict(report.snapshot)
+    calls = {name: entry[1] for (_, _, name), entry in entries.items()}
+    unprofiled = RUN_PHASES.index("unprofiled")
+    settled = sum(
+        tree.nodes.calls[i]
+        for tree in report.snapshot.threads
+        for i, phase in enumerate(tree.nodes.phase)
+        if phase != unprofiled and report.snapshot.keys[tree.nodes.key[i]].name == "called_often"
+    )
+    assert calls["called_often"] == settled < 1000
+    spent_s = sum(entry[2] for entry in entries.values())
+    plain_s = report.snapshot.phase_ns("unprofiled") / 1e9
+    assert spent_s <= report.snapshot.duration_ns / 1e9 - plain_s

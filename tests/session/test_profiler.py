@@ -435,8 +435,8 @@ def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
         now[0] += 0.125
     # 5 s of saving are 1 % of the 500 s to the next one.
     assert len(saved) == 4
-    for time, due in zip(saved, [60.0, 565.0, 1070.0, 1575.0], strict=True):
-        assert due <= time < due + 12
+    for at, due in zip(saved, [60.0, 565.0, 1070.0, 1575.0], strict=True):
+        assert due <= at < due + 12
     # Short steps are not asked each.
     assert asked < count / 4
 

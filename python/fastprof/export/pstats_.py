@@ -28,6 +28,7 @@ from fastprof.read.smaller import OTHER_FUNCTIONS
 from fastprof.report.correct import correct
 from fastprof.report.flat import TRANSPARENT, PairSums, pair_sums_of
 from fastprof.report.model import Report
+from fastprof.report.run_phases import with_functions
 from fastprof.report.writers import require_tree
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 
@@ -108,6 +109,7 @@ def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Functi
     """Return the equivalent of ``cProfile.Profile.stats``, over all threads."""
     if not snapshot.threads:
         return {}
+    snapshot = with_functions(snapshot)
     labels, groups = _labels(snapshot.keys)
     s = _sums(snapshot.threads, correct(snapshot, enabled=correct_times).self_ns, groups)
     # There may be a million pairs (caller, callee): no object and no call for each of them.

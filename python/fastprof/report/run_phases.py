@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.report.correct import HOOK
+from fastprof.report.correct import HOOK, correct
 from fastprof.report.origin import begins_import
 from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Snapshot
@@ -72,6 +72,20 @@ def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     view: Snapshot | None = snapshot.known.get(name)
     if view is None:
         view = snapshot.known[name] = snapshot.only(phase)
+    if HOOK in snapshot.known:
+        view.known[HOOK] = snapshot.known[HOOK]
+    return view
+
+
+def with_functions(snapshot: Snapshot) -> Snapshot:
+    """Return the part of a run in which functions were recorded, if a budget limited it.
+
+    The time of plain steps would count for whatever function was open when they began.
+    """
+    if "overhead_budget" not in snapshot.meta:
+        return snapshot
+    correct(snapshot)
+    view = snapshot.only(*(name for name in RUN_PHASES if name != "unprofiled"))
     if HOOK in snapshot.known:
         view.known[HOOK] = snapshot.known[HOOK]
     return view
