@@ -222,7 +222,11 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     saved = tmp_path / "run.fprof"
     report.save(saved)
     text = fastprof.load(saved).to_text()
-    assert f"{report.plain.measured + report.steps.measured} steps of" in text
+    every = report.plain.measured + report.steps.measured
+    assert f"{every} steps of" in text
+    assert f"Functions were recorded in {report.steps.measured} of {every} steps" in str(
+        report.notes
+    )
 
 
 def test_ranks_are_compared_by_their_plain_steps() -> None:

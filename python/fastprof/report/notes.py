@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from fastprof.names import readable
 from fastprof.report.correct import HOOK
-from fastprof.report.figures import counted, duration, plural
+from fastprof.report.figures import counted, duration, percent, plural
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.run_phases import beyond_steps_ns
@@ -67,11 +67,7 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         notes.append(
             f"Left out of the step statistics as warm-up: {plural(snapshot.steps.skipped, 'step')}."
         )
-    if snapshot.steps.apart:
-        notes.append(
-            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} that "
-            "measured the cost of the function hook."
-        )
+    notes += _window_notes(snapshot)
     if snapshot.meta.get("imports_folded"):
         notes.append(_FOLDED)
     for name, count in snapshot.counters.items():
@@ -90,6 +86,25 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             f"Section entries still open, whose time is not in the table: {counted(opened)}."
         )
     return tuple(dict.fromkeys(notes))
+
+
+def _window_notes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the note on the steps without functions."""
+    steps, plain = snapshot.steps, snapshot.plain_steps
+    budget = snapshot.meta.get("overhead_budget")
+    if plain is not None and isinstance(budget, float):
+        every = steps.measured + plain.measured
+        yield (
+            f"Functions were recorded in {counted(steps.measured)} of {plural(every, 'step')}, as "
+            f"fastprof may cost {percent(budget)} % (--overhead): the tables of functions and of "
+            "sections are of these, the table of a step is of the others. Next to a change of the "
+            f"function hook, {plural(max(0, steps.apart - plain.measured), 'step')} are in neither."
+        )
+    elif steps.apart:
+        yield (
+            f"Left out of the step statistics: {plural(steps.apart, 'step')} that "
+            "measured the cost of the function hook."
+        )
 
 
 def has_functions(snapshot: Snapshot) -> bool:
