@@ -7,7 +7,7 @@ from fastprof.report.correct import HOOK
 from fastprof.report.figures import counted, duration, percent, plural
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
-from fastprof.report.run_phases import beyond_steps_ns
+from fastprof.report.run_phases import beyond_steps_ns, plain_are_most
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
@@ -92,7 +92,7 @@ def _window_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield the note on the steps without functions."""
     steps, plain = snapshot.steps, snapshot.plain_steps
     budget = snapshot.meta.get("overhead_budget")
-    if plain is not None and isinstance(budget, float):
+    if plain is not None and isinstance(budget, float) and plain_are_most(snapshot):
         every = steps.measured + plain.measured
         yield (
             f"Functions were recorded in {counted(steps.measured)} of {plural(every, 'step')}, as "
@@ -103,7 +103,7 @@ def _window_notes(snapshot: Snapshot) -> Iterator[str]:
     elif steps.apart:
         yield (
             f"Left out of the step statistics: {plural(steps.apart, 'step')} that "
-            "measured the cost of the function hook."
+            "ran without the function hook, or next to a change of it."
         )
 
 

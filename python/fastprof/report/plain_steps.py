@@ -6,19 +6,17 @@ from dataclasses import replace
 from fastprof.report.in_run import plain_cost_ns
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
+from fastprof.report.run_phases import plain_are_most
 from fastprof.report.step_table import step_table
 from fastprof.report.steps import OWN_KIND, SplitRow
 from fastprof.snapshot import Snapshot
-
-#: Fewer plain steps are a part of the full look, and the table is that of the recorded steps.
-LEAST = 20
 
 #: Sections were off if they ran in fewer plain steps than this part of what the others had.
 _RAN = 0.97
 
 
 def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
-    """Return the table of plain steps; None: they are few.
+    """Return the table of plain steps; None: they are few, or fewer than the others.
 
     It contains nothing of what recording functions costs.  The kinds of time that only functions
     show, and sections that were off, have the shares that they have of the recorded steps.
@@ -27,7 +25,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         recorded: the steps in which functions were recorded.
     """
     plain = whole.plain_steps
-    if plain is None or "overhead_budget" not in whole.meta or plain.measured < LEAST:
+    if plain is None or not plain_are_most(whole):
         return None
     made = step_table(replace(whole, steps=plain), whole, correct_times=False)
     wall_ns = plain.sum_ns

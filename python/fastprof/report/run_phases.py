@@ -18,6 +18,9 @@ IMPORTS = "imports"
 #: Phases that begin and end with steps.
 _LOOP = ("setup", "warmup", "steps", "unprofiled", "outside")
 
+#: Fewer plain steps show nothing.
+_LEAST_PLAIN = 20
+
 #: Time beyond the steps is reported if it is at least this part of their time.
 _BEYOND = 0.05
 
@@ -75,6 +78,14 @@ def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     if HOOK in snapshot.known:
         view.known[HOOK] = snapshot.known[HOOK]
     return view
+
+
+def plain_are_most(snapshot: Snapshot) -> bool:
+    """Return whether a budget left functions out of most steps: tables of steps then show those."""
+    plain = snapshot.plain_steps
+    if plain is None or "overhead_budget" not in snapshot.meta:
+        return False
+    return plain.measured >= max(_LEAST_PLAIN, snapshot.steps.measured)
 
 
 def with_functions(snapshot: Snapshot) -> Snapshot:
