@@ -382,6 +382,9 @@ def test_f20_a_worker_that_died_is_found_at_the_end_of_the_run() -> None:
         iterator = iter(prof.loader(loader, "main"))
         with pytest.raises(DIED):
             list(iterator)
+        # The kernel closes its pipes, which the loop notices, before it has an exit status.
+        while not any(worker.exitcode for worker in iterator._workers):
+            time.sleep(0.001)
     assert stats(prof).died == 1
 
 

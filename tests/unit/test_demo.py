@@ -154,7 +154,7 @@ def test_interrupted_demo_shows_what_it_has(
     assert demo.run_demo(["--backend", "pure", "--steps", "50"]) == 130
     out, _ = capsys.readouterr()
     assert "4 steps, loss" in out
-    assert "forward" in out
+    assert re.search(r"^data +\S", out, re.M)  # shorter sections may be in "2 others"
 
 
 def test_demo_without_torch_names_the_way_out(
