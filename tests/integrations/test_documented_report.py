@@ -35,7 +35,7 @@ def named(title: str) -> str:
 def test_the_guide_quotes_the_tables_of_todays_report(tmp_path: Path) -> None:
     program = ROOT / "examples" / "problems" / "slow_dataset.py"
     code = f"from fastprof.cli import main; main(['run', '-o', 'made', {str(program)!r}])"
-    screen = run_child(code, cwd=tmp_path).check().stdout
+    screen = run_child(code, cwd=tmp_path, timeout=300.0).check().stdout
     report = load(tmp_path / "made")
     tables = {named(table.title): set(table.headers) for table in all_tables(report)}
     quotes = quoted()
