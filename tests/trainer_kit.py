@@ -43,10 +43,10 @@ class Planted:
             return
         planted = [self.ms[what] for what in whats]
         if all(len(ms) == row.count for ms in planted):
-            shortest = min(map(sum, zip(*planted, strict=True)))
-        else:  # an entry has one of the sleeps
-            shortest = min(map(min, planted))
-        assert row.min_ms <= shortest * (1 + OWN_SHARE) + OWN_MS
+            most = min(map(sum, zip(*planted, strict=True)))
+        else:
+            most = self.total(*whats) / row.count
+        assert row.min_ms <= most * (1 + OWN_SHARE) + OWN_MS
 
 
 class Items(Dataset):

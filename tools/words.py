@@ -22,8 +22,6 @@ DOCUMENTS = ("*.md", "docs/*.md", "docs/[!d]*/**/*.md")
 #: The page that has the glossary, and with it every replaced word.
 STYLE = "docs/style.md"
 MOST = 25
-#: Files that are being written anew; their words wait for that.
-LATER = ("report/in_run.py", "report/overhead.py", "session/unprofiled.py")
 
 _ROW = re.compile(
     r"^\| \*\*(?P<word>[^*]+)\*\* \|(?P<meaning>[^|]*)\|(?P<not>[^|]*)\|$", re.MULTILINE
@@ -71,6 +69,7 @@ def files(root: Path) -> Iterator[Path]:
     for pattern in DOCUMENTS:
         yield from root.glob(pattern)
     yield from (root / "python").rglob("*.py")
+    yield from (root / "csrc").rglob("*.[ch]")
 
 
 def violations(root: Path) -> list[str]:
@@ -78,8 +77,7 @@ def violations(root: Path) -> list[str]:
     words = glossary((root / STYLE).read_text(encoding="utf-8"))
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
     found = []
-    later = {root / "python" / "fastprof" / name for name in LATER}
-    for path in sorted(set(files(root)) - {root / STYLE} - later):
+    for path in sorted(set(files(root)) - {root / STYLE}):
         for line, text in text_of(path):
             without = _CODE.sub(_blank, text)
             for match in pattern.finditer(without):

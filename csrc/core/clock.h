@@ -5,7 +5,7 @@
  * (constant_tsc and nonstop_tsc: CPUID 0x80000007, EDX bit 8; Intel SDM vol.
  * 3, "Invariant TSC"), the virtual counter on arm64, and CLOCK_MONOTONIC
  * elsewhere.  The scale is measured over the whole time since fp_clock_init,
- * never over microseconds: two bracketed readings some milliseconds apart are
+ * never over microseconds: two bracketed readings with some milliseconds between are
  * exact to better than 1e-4, and improve while the program runs.  A scale that
  * differs from the first one by more than clocks drift is rejected.
  *

@@ -1,7 +1,7 @@
 /* run_phases: the phases of a run.
  *
  * Set-up, warm-up, measured steps, validation and checkpoints are recorded
- * apart.  The tree has one subtree per phase, and a thread stands in one of
+ * separately.  The tree has one subtree per phase, and a thread stands in one of
  * them.  When the phase changes, the open calls and sections move to the same
  * place in the other subtree:
  *

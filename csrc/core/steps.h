@@ -11,7 +11,7 @@ enum { FP_STEPS_RECENT = 4096 };
 typedef enum fp_step_kind {
     FP_STEP_APART,    /* warm-up, or the steps around a change of the hook */
     FP_STEP_MEASURED, /* with the function hook */
-    FP_STEP_PLAIN,    /* without it; a part of fp_steps.apart */
+    FP_STEP_PLAIN,    /* without it; `apart` counts them, too */
 } fp_step_kind;
 
 /* The durations of one kind of steps. */
@@ -40,7 +40,7 @@ typedef struct fp_steps {
     fp_step_times plain;
     uint32_t settles; /* steps to leave out before plain ones */
     uint8_t paused;
-    uint8_t unprofiled; /* the current step counts as apart */
+    uint8_t unprofiled; /* the current step is not measured */
 } fp_steps;
 
 /* Ends the current step at [now] and begins the next. */

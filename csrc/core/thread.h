@@ -38,7 +38,7 @@ typedef struct fp_open {
     fp_section *section; /* borrowed */
     fp_key key;
     int64_t start;
-    const void *owner; /* never followed; tells the tasks of a thread apart */
+    const void *owner; /* never followed; which task of the thread */
     uint8_t on_path;   /* has a node on the path */
     uint8_t phase;     /* fp_phase */
     uint8_t cover;     /* fp_kind; see steps_split.h */

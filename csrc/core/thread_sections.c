@@ -53,7 +53,7 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     fp_status on_path = FP_OK;
     if (FP_UNLIKELY(n->key == FP_KEY_TRUNCATED)) {
         /* There is no room for its name either.  Its time stays with the
-         * current node: on close, a node without a name could not be told from
+         * current node: on close, a node without a name would look like
          * a call. */
         on_path = FP_ENOMEM;
         t->counters.truncated++;

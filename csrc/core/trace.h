@@ -2,7 +2,7 @@
  * time.
  *
  * The tree stores sums, not moments.  While a window is open, each thread
- * keeps a stack of frames beside its path: the moment at which each element
+ * keeps a stack of frames next to its path: the moment at which each element
  * was entered.
  *
  *      path     root - f - section - g        (fp_thread)

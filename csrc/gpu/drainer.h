@@ -3,7 +3,7 @@
  *   drainer.c         the thread
  *   drainer_decode.c  brings lanes and buffers to the ledger
  *   drainer_attach.c  switches CUPTI on and off
- *   drainer_correlation.c  ... and what tells launches apart
+ *   drainer_correlation.c  ... and what distinguishes launches
  *   drainer_clock.c   reads CUPTI's clock, takes it back if replaced
  *
  * These functions run on that thread only.  The collector's lock is not held

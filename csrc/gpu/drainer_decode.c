@@ -34,8 +34,8 @@ typedef void (*record_reader)(fp_ledger *l, const uint8_t *record);
 
 /* Passes each record of a buffer to [read].  The iterator ends in the same way
  * for a complete buffer and for one that was cut inside a record.  The size of
- * the last record, known from earlier records of its kind, tells the two
- * apart. */
+ * the last record, known from earlier records of its kind, distinguishes
+ * the two. */
 static void
 walk(fp_gpu *g, const fp_buffer *b, record_reader read)
 {

@@ -45,7 +45,7 @@ launched(fp_ledger *l, const fp_event *e)
                     FP_LAUNCH_COUNTED | FP_LAUNCH_GIVES;
     launch->flags |= e->kind == FP_EVENT_GRAPH_LAUNCH ? FP_LAUNCH_GRAPH : 0;
     if (e->kind == FP_EVENT_GRAPH_LAUNCH && l->graph_ids_wrong) {
-        captured(l, e->corr); /* its activities cannot be told from others */
+        captured(l, e->corr); /* its activities look like others */
     }
     launch->place = e->place;
     launch->via = e->via;

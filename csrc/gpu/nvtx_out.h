@@ -1,6 +1,6 @@
 /* nvtx_out: emits sections as NVTX ranges for any tool that listens.
  *
- * Ranges go to fastprof's own domain, apart from the program's pushes and
+ * Ranges go to fastprof's own domain, separate from the program's pushes and
  * pops; a tool without domains gets them in the default one.  A domain has one
  * stack per thread, but sections need not nest.  So a range ends at the latest
  * with the range around it. */

@@ -91,7 +91,7 @@ typedef struct fp_timeline {
 } fp_timeline;
 
 /* Limit of waiting intervals, and of waiting events.  Beyond it, or without
- * memory, half of them are folded at once, so a long silence takes bounded
+ * memory, half of them are folded at once, so a long pause takes bounded
  * memory. */
 enum { FP_TIMELINE_WAITING = 1 << 20 };
 

@@ -1,4 +1,4 @@
-/* export_window: reads a recording under way, for a fastprof thread beside the
+/* export_window: reads a recording under way, for a fastprof thread next to the
  * training thread: the last steps and the training thread's calling context.
  * Columns are copied as bytes, because the training thread waits for the GIL
  * meanwhile; names of functions are described on request only. */

@@ -1,4 +1,4 @@
-/* gpu_waits: what the collector knows so far, for a fastprof thread beside the
+/* gpu_waits: what the collector knows so far, for a fastprof thread next to the
  * training thread: how long devices waited for other ranks, and whether they
  * have work.  The lock is held while records are decoded, so it is not waited
  * for with the GIL. */

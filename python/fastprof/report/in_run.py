@@ -195,12 +195,12 @@ def unprofiled_step(whole: Snapshot) -> UnprofiledStep | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnCosts:
-    """The time in ns of fastprof's own code beside the function hook.
+    """The time in ns of fastprof's own code outside of the function hook.
 
     ``timed`` is the time of sections, steps and loaders, None if it was not recorded; ``unhooking``
     is its part for removing and restoring the function hook, which no measured step contains.
     ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.  All are of the whole
-    run; ``part`` of them, ``unhooking`` apart, is in measured steps.
+    run; ``part`` of them, except ``unhooking``, is in measured steps.
     """
 
     timed: float | None
@@ -220,7 +220,7 @@ class OwnCosts:
 
 
 def own_costs(whole: Snapshot) -> OwnCosts:
-    """Return the time of fastprof's own code beside the function hook.
+    """Return the time of fastprof's own code outside of the function hook.
 
     A file may hold any number: an impossible one (NaN, negative, centuries) counts as not recorded.
     """

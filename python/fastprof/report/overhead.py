@@ -62,7 +62,7 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
 def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
     """Add the cost inside measured steps, as a part of their time in all threads.
 
-    Waiting for a CPU lengthens the program and the hook alike.  The cost of calls in a quiet moment
+    Waiting for a CPU lengthens both the program and the hook.  The cost of calls in a quiet moment
     is therefore compared with the steps without it, and a cost measured in the run with the median
     step, if that is longer.  fastprof's own code is timed without waits of more than a millisecond.
     """
