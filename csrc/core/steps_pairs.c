@@ -83,7 +83,6 @@ fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle)
     }
     fp_pairs *p = *pairs;
     p->state = FP_PAIRS_WITHOUT;
-    p->nth = 0;
     p->settle = settle;
     fp_pair_block *b = &p->under_way;
     *b = (fp_pair_block){.first = t->steps->count};
@@ -110,18 +109,16 @@ fp_pairs_end(fp_pairs *p, int valid)
 }
 
 void
-fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
+fp_pairs_end_step(fp_pairs *p, const fp_thread *t, fp_step_kind kind)
 {
-    if (p->state == FP_PAIRS_IDLE || p->nth++ < p->settle) {
-        return;
-    }
     if (p->state == FP_PAIRS_WITHOUT) {
         fp_pair_block *b = &p->under_way;
-        if (!measured && b->plain_count < FP_PAIRS_PLAIN) {
+        if (kind == FP_STEP_PLAIN && b->plain_count < FP_PAIRS_PLAIN) {
             put_plain(&b->plain[b->plain_count++], t);
         }
     }
-    else if (measured) {
+    else if (p->state == FP_PAIRS_WITH_AGAIN && p->nth++ >= p->settle &&
+             kind == FP_STEP_MEASURED) {
         fp_pair_block *b = last_block(p);
         put_measured(&b->near[b->near_count++], t,
                      t->steps->measured.count - 1);

@@ -44,7 +44,7 @@ typedef enum fp_pairs_state {
 
 typedef struct fp_pairs {
     fp_pairs_state state;
-    uint32_t nth;            /* step in that state */
+    uint32_t nth;            /* step after the hook is set again */
     uint32_t settle;         /* steps left out after each change */
     uint64_t blocks;         /* completed; the last ones are kept */
     fp_pair_block under_way; /* while the hook is off */
@@ -82,6 +82,6 @@ fp_pairs_medians(const fp_pairs *p, uint32_t back, double ns_per_tick,
 
 /* A step of [t] has ended; call this before its section times are reset. */
 void
-fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured);
+fp_pairs_end_step(fp_pairs *p, const fp_thread *t, fp_step_kind kind);
 
 #endif

@@ -294,7 +294,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, fp_step_kind kind)
                 t->steps->count - 1, start, watched, &usage);
     }
     if (s->pairs != NULL) {
-        fp_pairs_end_step(s->pairs, t, measured);
+        fp_pairs_end_step(s->pairs, t, kind);
     }
     s->at = s->paused_at = usage;
     s->signals_before = s->signals;

@@ -190,7 +190,8 @@ fp_recorder_end_loop(fp_recorder *r)
     const fp_steps *s = t->steps;
     int64_t now = fp_clock_now(&r->clock);
     int64_t ticks = now - s->start - s->paused_ticks;
-    if (ticks <= s->measured.sum_ticks / PART_BEYOND ||
+    int64_t steps = s->measured.sum_ticks + s->plain.sum_ticks;
+    if (ticks <= steps / PART_BEYOND ||
         (double)ticks * fp_clock_ns_per_tick(&r->clock) < LEAST_BEYOND) {
         return;
     }

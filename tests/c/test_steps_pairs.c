@@ -302,3 +302,24 @@ FP_TEST(pairs_plain_steps_have_sums_and_a_series)
     CHECK_INT(hooked, 100);
     destroy(t, &m);
 }
+
+FP_TEST(pairs_steps_after_the_hook_is_set_again_are_no_plain_ones)
+{
+    fake_memory m = {0};
+    int64_t now = 1000;
+    fp_thread *t = stepping(&m, SKIP, now);
+    step(t, &now, 7);
+    step(t, &now, 100);
+    begin(t, 1, now);
+    step(t, &now, 80); /* settles */
+    step(t, &now, 50);
+    step(t, &now, 60);
+    fp_thread_settle_hooked(t);
+    step(t, &now, 300);
+    end(t, 1, now);
+    const fp_pair_block *b = &t->split->pairs->block[0];
+    CHECK_UINT(b->plain_count, 2);
+    CHECK_INT(b->plain[1].ticks, 60);
+    CHECK_UINT(t->steps->plain.count, 2);
+    destroy(t, &m);
+}

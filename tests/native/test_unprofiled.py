@@ -223,6 +223,29 @@ def test_what_follows_a_loop_that_ends_in_a_block_is_no_step() -> None:
     assert phases["outside"].wall_ns >= 300_000_000 > phases["unprofiled"].wall_ns
 
 
+def test_a_short_time_after_many_plain_steps_stays_in_the_last_step() -> None:
+    recorder = Recorder(skip_steps=0)
+    recorder.set_phase(0)
+    recorder.start_sections()
+    recorder.enable()
+    recorder.mark()
+    recorder.plan_unprofiled(3)
+    for _ in range(3):
+        recorder.step()
+    assert recorder.begin_unprofiled()
+    recorder.step()  # settles
+    time.sleep(1.2)
+    recorder.step()
+    began = time.perf_counter()
+    time.sleep(0.015)
+    recorder.end_loop()
+    took = time.perf_counter() - began
+    recorder.disable()
+    recorder.stop_sections()
+    phases = {p.name: p for p in take_snapshot(recorder).phases}
+    assert "outside" not in phases or took > 1.2 / 20
+
+
 def test_the_warm_up_stays_what_it_was_when_a_step_begins_anew() -> None:
     recorder = Recorder(skip_steps=0)
     recorder.start_sections()
