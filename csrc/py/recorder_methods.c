@@ -100,11 +100,11 @@ recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
+    if (fp_recorder_rehook(r) < 0) {
+        return NULL; /* the next steps remain without the hook */
+    }
     if (r->stepper != NULL) {
         fp_thread_settle_hooked(r->stepper);
-    }
-    if (fp_recorder_rehook(r) < 0) {
-        return NULL;
     }
     Py_RETURN_NONE;
 }

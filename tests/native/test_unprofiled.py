@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
 import pytest
 from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
+from fastprof.errors import BusyError
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
 from helpers import need_running_threads
@@ -221,6 +223,35 @@ def test_what_follows_a_loop_that_ends_in_a_block_is_no_step() -> None:
     recorder.stop_sections()
     phases = {p.name: p for p in take_snapshot(recorder).phases}
     assert phases["outside"].wall_ns >= 300_000_000 > phases["unprofiled"].wall_ns
+
+
+def test_steps_stay_plain_where_another_profiler_has_taken_the_hook() -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("sys.monitoring has room for both")
+    recorder = Recorder(skip_steps=0)
+    recorder.set_phase(0)
+    recorder.start_sections()
+    recorder.enable()
+    recorder.mark()
+    recorder.plan_unprofiled(3)
+    for _ in range(3):
+        recorder.step()
+    assert recorder.begin_unprofiled()
+    for _ in range(4):
+        recorder.step()
+    sys.setprofile(lambda *args: None)
+    try:
+        with pytest.raises(BusyError):
+            recorder.rehook()
+        for _ in range(10):
+            recorder.step()
+    finally:
+        sys.setprofile(None)
+    recorder.disable()
+    recorder.stop_sections()
+    plain = take_snapshot(recorder).plain_steps
+    assert plain is not None
+    assert plain.measured == 4 - 1 + 10
 
 
 def test_a_short_time_after_many_plain_steps_stays_in_the_last_step() -> None:

@@ -145,7 +145,7 @@ class FunctionWindows(Part):
             self._at_step(count)
         except own_errors() as error:  # BusyError
             self._due = self._reads_at = self._judged_at = sys.maxsize
-            self._asked = True
+            self._asked, self._valid = True, False  # no more windows: the other steps are plain
             self._lost(str(error))
         self.cost_ns += time.perf_counter_ns() - began
 
