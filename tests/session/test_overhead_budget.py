@@ -24,7 +24,7 @@ class Loop:
         self.length = settle + min(settle + 1, 4)
         self.now = self.own = self.own_cost = 0
         self.hooked, self.planned = True, 0
-        self.sections = True
+        self.sections, self.steps = True, 0
         self.blocks: list[tuple[int, int]] = []
         self.with_hook: list[int] = []
         self.costs_ns = 0  # of the hook and of own work
@@ -74,6 +74,7 @@ class Loop:
     def run(self, windows: FunctionWindows, steps: int, first: int = 0) -> None:
         if not first:
             windows.begin()
+        self.steps = first + steps
         for count in range(first, first + steps):
             windows.at_step(count)
             added = self.hook_ns if self.hooked else 0
@@ -168,6 +169,23 @@ def test_automatic_sections_that_cost_too_much_are_in_windows_only(clock: list[L
     clock.append(cheap := Loop(17_000_000, 1_000_000, own_ns=20_000))
     cheap.run(windows_of(cheap), 5000)
     assert cheap.own == 5000 * 20_000
+
+
+def test_automatic_sections_come_back_after_one_dear_interval(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(17_000_000, 1_000_000, own_ns=20_000))
+    windows = windows_of(loop)
+    loop.run(windows, 500)
+    while loop.hooked or windows._looks:
+        loop.run(windows, 1, loop.steps)
+    loop.own += 500_000_000  # a file was saved
+    while not loop.hooked:
+        loop.run(windows, 1, loop.steps)
+    loop.run(windows, 40, loop.steps)
+    assert not loop.sections
+    loop.run(windows, 20_000, loop.steps)
+    sections = loop.own
+    loop.run(windows, 1000, loop.steps)
+    assert loop.own - sections == 1000 * 20_000
 
 
 def test_ranks_with_another_cost_open_windows_in_the_same_steps(clock: list[Loop]) -> None:

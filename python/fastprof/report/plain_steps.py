@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 
 from fastprof.report.in_run import plain_cost_ns
 from fastprof.report.outliers import find_plain_outliers
@@ -13,6 +14,11 @@ from fastprof.snapshot import Snapshot
 
 #: Sections were off if they ran in fewer plain steps than this part of what the others had.
 _RAN = 0.97
+#: ... by more than this many standard deviations.
+_CHANCE = 3.0
+
+#: Kinds of time that are known in plain steps, too; the first ones are those of sections.
+_OF_SECTIONS, _KNOWN = ("data", "communication"), ("gc", "cpu_wait")
 
 
 def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
@@ -30,7 +36,9 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     made = step_table(replace(whole, steps=plain), whole, correct_times=False)
     wall_ns = plain.sum_ns
     rows, series = made.rows, made.series
+    known: tuple[str, ...] = (*_OF_SECTIONS, *_KNOWN)
     if _were_off(made, recorded):
+        known = _KNOWN
         series = replace(series, names={})
         parts = [row for row in recorded.rows if row.name != OWN_COST]
         times = _scaled([row.total_ns for row in parts], wall_ns)
@@ -40,16 +48,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         )
     rows = _with_own_cost(rows, plain_cost_ns(whole), plain.measured, wall_ns)
     own_ns = sum(row.total_ns for row in rows if row.name == OWN_COST)
-    kinds = [row for row in recorded.split if row.name != OWN_KIND]
-    split = tuple(
-        _kind(row, ns, plain.measured, wall_ns)
-        for row, ns in zip(
-            kinds, _scaled([row.total_ns for row in kinds], wall_ns - own_ns), strict=True
-        )
-    )
-    if split and own_ns:
-        own = SplitRow(OWN_KIND, own_ns, own_ns / plain.measured / 1e6, own_ns / wall_ns)
-        split = tuple(sorted((*split, own), key=lambda row: -row.total_ns))
+    split = _split(made, recorded, known, own_ns)
     steps = whole.steps
     slow = find_plain_outliers(
         replace(whole, steps=plain),
@@ -66,7 +65,6 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         series=series,
         split=split,
         split_missing=recorded.split_missing,
-        gc_runs=recorded.gc_runs,
         outliers=tuple(
             sorted((*recorded.outliers, *slow), key=lambda row: (-row.wall_ms, row.index))
         ),
@@ -76,11 +74,14 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
 
 def _were_off(made: StepTable, recorded: StepTable) -> bool:
     ran = {row.name: row.steps or 0 for row in made.rows}
-    return any(
-        row.steps
-        and ran.get(row.name, 0) / made.measured < _RAN * row.steps / max(1, recorded.measured)
-        for row in recorded.rows
-    )
+    n, of = made.measured, max(1, recorded.measured)
+
+    def least(steps: int) -> float:
+        part = min(1.0, steps / of)
+        # A section of every 50th step runs in more or fewer of either kind by chance.
+        return n * (_RAN * part - _CHANCE * sqrt(part * (1.0 - part) * (1 / n + 1 / of)))
+
+    return any(row.steps and ran.get(row.name, 0) < least(row.steps) for row in recorded.rows)
 
 
 def _with_own_cost(
@@ -97,11 +98,35 @@ def _with_own_cost(
     return (*kept, *([made(OWN_COST, own)] if own else []))
 
 
+def _split(
+    made: StepTable, recorded: StepTable, known: Sequence[str], own_ns: int
+) -> tuple[SplitRow, ...]:
+    """Return the kinds of time: known ones as recorded in plain steps, the others in proportion."""
+    kinds = [row for row in recorded.split if row.name != OWN_KIND]
+    if not kinds:
+        return ()
+    wall_ns, steps = made.wall_ns or 0, made.measured
+    found = {row.name: row.total_ns for row in made.split if row.name in known}
+    left = wall_ns - own_ns
+    for row in kinds:
+        if row.name in found:
+            found[row.name] = min(found[row.name], left)
+            left -= found[row.name]
+    others = [row for row in kinds if row.name not in found]
+    times = _scaled([row.total_ns for row in others], left)
+    found |= {row.name: ns for row, ns in zip(others, times, strict=True)}
+    if own_ns:
+        kinds.append(SplitRow(OWN_KIND, own_ns, 0.0, None))
+        found[OWN_KIND] = own_ns
+    rows = [_kind(row, found[row.name], steps, wall_ns) for row in kinds]
+    return tuple(sorted(rows, key=lambda row: -row.total_ns))
+
+
 def _scaled(times: Sequence[int], whole_ns: int) -> list[int]:
     """Return times in proportion that add up to ``whole_ns``; the largest takes what is rounded."""
-    sum_ns = sum(times)
-    if sum_ns <= 0:
-        return [0] * len(times)
+    if not times:
+        return []
+    sum_ns = max(1, sum(times))
     scaled = [ns * whole_ns // sum_ns for ns in times]
     scaled[scaled.index(max(scaled))] += whole_ns - sum(scaled)
     return scaled

@@ -20,6 +20,10 @@ _PLACES, _UPPER = 16, 0.75
 #: budget.  Windows get at least the other part.
 _ALWAYS_MAY, _WINDOWS_GET = 0.5, 0.25
 
+#: What automatic sections cost counts less after each interval without them, so that they are tried
+#: again: those of four times their limit after 46 intervals.
+_FORGETS = 0.97
+
 
 class Budget:
     """One run's account; only the training thread uses it.
@@ -84,6 +88,9 @@ class Budget:
             self._always_ns = (self._own_ns() - self._seen[1]) / steps
             if sections:
                 self._sections_ns = self._always_ns
+            else:
+                # Judged from one interval, which may have saved a file: they get another one.
+                self._sections_ns *= _FORGETS
 
     def pays_for_sections(self) -> bool:
         """Return whether plain steps may have automatic sections."""

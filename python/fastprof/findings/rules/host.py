@@ -160,7 +160,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
     longest = max(series) / len(series) if series else 0.0
     if LIMITS["gc-share"].grade(facts.share(ms - longest)) is None:
         return None  # one long collection is an event, and no time of each step
-    runs = facts.report.steps.gc_runs
+    runs = facts.report.shown_steps.gc_runs
     told = (
         f"Collections in the measured steps: {', '.join(str(n) for n in runs)} of generation "
         f"0, 1 and 2; {span_text(ms, facts)}."

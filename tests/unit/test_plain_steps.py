@@ -1,0 +1,74 @@
+"""The table of plain steps: what they know themselves, and what steps with functions show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fastprof
+import pytest
+from fastprof.report.build import build_report
+from fastprof.report.model import Report
+from fastprof.report.plain_steps import plain_table
+from fastprof.snapshot import Steps
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Report:
+    """Return a report whose plain steps are the recorded ones once more."""
+    prof = fastprof.Profiler(gpu=False, functions=True, overhead=0)
+    with prof:
+        for i in range(600):
+            with fastprof.profile_section("forward"):
+                sum(range(300))
+            if i % 50 == 0:
+                with fastprof.profile_section("rare"):
+                    pass
+            prof.step()
+    whole = prof.report().snapshot
+    plain = replace(whole.steps, count=whole.steps.measured, skipped=0, apart=0, unprofiled=())
+    meta = {**whole.meta, "overhead_budget": 0.01}
+    report = build_report(replace(whole, meta=meta, plain_steps=plain))
+    assert report.plain is not None
+    return report
+
+
+def test_a_rare_section_by_chance_in_more_steps_with_functions_was_not_off(
+    recorded: Report,
+) -> None:
+    assert recorded.plain is not None
+    times = {row.name: row.steps for row in recorded.plain.rows}
+    n, measured = recorded.plain.measured, recorded.steps.measured
+
+    def shown(rare: int, forward: int) -> list[int | None]:
+        rows = tuple(
+            replace(row, steps={"rare": rare, "forward": forward}.get(row.name))
+            for row in recorded.steps.rows
+        )
+        table = plain_table(recorded.snapshot, replace(recorded.steps, rows=rows))
+        return [row.steps for row in table.rows] if table is not None else []
+
+    twice = max(1, round(2 * (times["rare"] or 0) / n * measured))
+    assert n in shown(twice, measured)
+    assert set(shown(measured, measured)) == {None}
+
+
+def test_kinds_of_time_that_are_known_without_functions_are_those_of_plain_steps(
+    recorded: Report,
+) -> None:
+    snapshot = recorded.snapshot
+    assert snapshot.plain_steps is not None
+
+    def split(of: Steps, waits: int) -> Steps:
+        cpu_wait, gc = of.sum_ns * waits // 100, of.sum_ns // 50
+        kinds = (("compute", of.sum_ns - cpu_wait - gc), ("gc", gc), ("cpu_wait", cpu_wait))
+        series = replace(of.series, cpu_wait_ns=())
+        return replace(of, split=kinds, series=series, split_missing=())
+
+    whole = replace(
+        snapshot, steps=split(snapshot.steps, 80), plain_steps=split(snapshot.plain_steps, 30)
+    )
+    steps = build_report(whole).shown_steps
+    found = {row.name: row.share for row in steps.split}
+    assert found["cpu_wait"] == pytest.approx(0.3, abs=1e-4)
+    assert found["gc"] == pytest.approx(0.02, abs=1e-4)
+    assert sum(row.total_ns for row in steps.split) == steps.wall_ns
