@@ -188,6 +188,23 @@ def test_automatic_sections_come_back_after_one_dear_interval(clock: list[Loop])
     assert loop.own - sections == 1000 * 20_000
 
 
+def test_a_note_counts_the_validations_without_functions(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(5_000_000, 2_000_000))
+    windows = windows_of(loop)
+    loop.run(windows, 400)
+    missing = 0
+    for _ in range(40):
+        loop.run(windows, 50, loop.steps)
+        if not loop.hooked:
+            missing += not windows.phase_begins()
+        loop.now += 2_000_000_000
+    assert missing > 5
+    with fastprof.Profiler(gpu=False, functions=False) as prof:
+        prof.step()
+    notes = windows.add_to(prof.report().snapshot).notes
+    assert f"left out in {missing} interruptions" in notes[-1]
+
+
 def test_ranks_with_another_cost_open_windows_in_the_same_steps(clock: list[Loop]) -> None:
     found = []
     for hook_ns in (1_000_000, 2_500_000):

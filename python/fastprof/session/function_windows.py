@@ -16,6 +16,7 @@ from dataclasses import replace
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
 from fastprof.guards import own_errors
+from fastprof.report.figures import plural
 from fastprof.session.environment.thread_cpu import cpu_between, thread_cpu
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.part import Part
@@ -111,7 +112,7 @@ class FunctionWindows(Part):
         self._has_sections = True  # plain steps have the automatic ones
         self._judged_at = sys.maxsize  # number of steps after which plain ones can be compared
         self._recorded_from = 0  # when the hook was set for work other than steps, in ns; 0: not
-        self._phases = 0
+        self._phases = self._left_out = 0  # work other than steps; without functions
         #: Time spent so far on removing and restoring the hook.
         self.cost_ns = 0
         self._paid_ns = 0  # cost_ns at the end of the last block
@@ -168,9 +169,17 @@ class FunctionWindows(Part):
         meta["unprofiled_ns"] = self.cost_ns
         if self._budget is not None and not self._looks:
             meta["overhead_budget"] = self._budget.overhead
+        notes = snapshot.notes
+        if self._left_out:
+            note = (
+                f"Functions were left out in {plural(self._left_out, 'interruption')} of the steps "
+                "(validation, checkpoints, starts of workers), as the bound of the cost did not "
+                "pay for them: that time counts as own time of the function or section around it."
+            )
+            notes = (*notes, note)
         # The CPU time of the last blocks' steps; None: none is known.
         steps = replace(snapshot.steps, unprofiled_cpu=tuple(self._cpu.values()) or None)
-        return replace(snapshot, meta=meta, steps=steps)
+        return replace(snapshot, meta=meta, steps=steps, notes=notes)
 
     def _at_step(self, count: int) -> None:
         if count >= self._reads_at:
@@ -283,6 +292,7 @@ class FunctionWindows(Part):
         if not self._looks and self._budget is not None:
             self._phases += 1
             if self._phases > _FIRST_PHASES and not self._budget.is_free():
+                self._left_out += 1
                 return False
             self._recorded_from = time.perf_counter_ns()
         self._valid = False
