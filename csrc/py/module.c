@@ -1,5 +1,6 @@
 /* module: the module's tables, and the handling of a recording when the
  * process forks or exits. */
+#include "py/around.h"
 #include "py/call_form.h"
 #include "py/end_signal.h"
 #include "py/gc_hook.h"
@@ -255,6 +256,8 @@ fill(PyObject *module)
         fp_gc_hook_add_type(module, st) < 0 ||
         fp_recorder_add_type(module, st) < 0 ||
         fp_section_add_type(module, st) < 0 ||
+        fp_around_add_type(module) < 0 ||
+        PyModule_AddFunctions(module, fp_around_methods) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||

@@ -387,6 +387,31 @@ fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
 }
 #endif
 
+/* Between these two neither a trace nor a profile function is called in the
+ * thread, nor a callback of sys.monitoring. */
+static inline void
+fp_compat_enter_tracing(PyThreadState *ts)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    PyThreadState_EnterTracing(ts);
+#else
+    ts->tracing++;
+    ts->cframe->use_tracing = 0;
+#endif
+}
+
+static inline void
+fp_compat_leave_tracing(PyThreadState *ts)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    PyThreadState_LeaveTracing(ts);
+#else
+    ts->tracing--;
+    ts->cframe->use_tracing =
+        ts->c_tracefunc != NULL || ts->c_profilefunc != NULL;
+#endif
+}
+
 /* Does [ts] have a profile function that must be left alone?  A function whose
  * argument satisfies [is_over] may be replaced. */
 static inline int

@@ -340,3 +340,25 @@ def pair_sums(
 
     Returns None if a value is no int, is negative, or a column's sum exceeds 64 bits.
     """
+
+class Around:
+    """Calls ``original`` between two functions during which the thread is not traced.
+
+    ``before`` gets the arguments of the call, ``after`` what ``before`` returned and the result of
+    ``original``, ``...`` if it raised.  It has no frame, and is bound to objects as a function is.
+    """
+
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        before: Callable[..., Any] | None,
+        after: Callable[[Any, Any], object] | None,
+        /,
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def find_elsewhere(finder: object, name: str | None, /, *args: Any) -> Any:
+    """Return what the finders other than ``finder`` find for ``args``, if they begin with ``name``.
+
+    Without a frame, as the import system itself; else returns None.
+    """

@@ -6,11 +6,11 @@ and is called when its code has run.
 
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
+from functools import partial
 from typing import Any
 
+from fastprof.capture.around import Around, find_elsewhere
 from fastprof.session.patching.finders import add_finder, remove_finder
-from fastprof.session.patching.wrapping import FAILED, wrap
 
 
 def is_complete(name: str) -> bool:
@@ -31,6 +31,8 @@ class TorchImport:
         self._ready = ready
         self._module = module
         self._waiting = False
+        #: Finds the module as the other finders do; finds nothing else.
+        self.find_spec = Around(partial(find_elsewhere, self, module), self._asked, self._found)
 
     def watch(self) -> None:
         """Start waiting."""
@@ -45,35 +47,24 @@ class TorchImport:
         self._waiting = False
         remove_finder(self)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find the module as the other finders do; find nothing else."""
-        if not self._waiting:
-            return None
-        if name != self._module:
-            if is_complete(self._module):  # its import was running when the waiting began
-                self._arrived()
-            return None
-        for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
-            spec = None if finder is self or find is None else find(name, path, target)
-            if spec is not None:
-                self._follow(spec)
-                return spec  # type: ignore[no-any-return]
-        return None
+    def _asked(self, name: str, path: Any = None, target: Any = None) -> None:
+        # An import of the module may have been running when the waiting began.
+        if self._waiting and name != self._module and is_complete(self._module):
+            self._arrived()
 
-    def _follow(self, spec: ModuleSpec) -> None:
-        loader: Any = spec.loader
+    def _found(self, _: None, spec: Any) -> None:
+        loader: Any = getattr(spec, "loader", None)
         run = getattr(loader, "exec_module", None)
-        if run is None:
+        if run is None or not self._waiting:
             return
 
-        def has_run(args: Any, kwargs: Any, result: Any) -> None:
+        def has_run(_: None, result: object) -> None:
             vars(loader).pop("exec_module", None)
-            if result is not FAILED:
+            if result is not ...:
                 self._arrived()
 
         try:
-            loader.exec_module = wrap(run, None, has_run)
+            loader.exec_module = Around(run, None, has_run)
         except AttributeError:  # a loader without attributes; the next import detects it
             return
 

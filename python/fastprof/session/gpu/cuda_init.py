@@ -10,8 +10,10 @@ import calls it, and torch imports a lot after ``torch.cuda`` exists.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from fastprof.capture.around import Around, find_elsewhere
 from fastprof.session.patching.finders import add_finder, remove_finder
 
 
@@ -33,6 +35,8 @@ class CudaInit:
         self._queue: list[Any] | None = None
         self._watching = False
         self._entry: tuple[Callable[[], None], list[str]] = (self._initialised, [])
+        #: Finds nothing.
+        self.find_spec = Around(partial(find_elsewhere, self, None), self._asked, None)
 
     def watch(self) -> None:
         """Begin; does nothing the second time."""
@@ -52,8 +56,8 @@ class CudaInit:
         if self._queue is not None and _remove(self._queue, self._entry):
             self._queue = None
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Find nothing; check whether torch is imported by now."""
+    def _asked(self, name: str, path: object = None, target: object = None) -> None:
+        """Check whether torch is imported by now."""
         # It stays in the list deliberately: the import system is iterating over it.
         if self._watching and self._queue is None:
             self._enqueue()

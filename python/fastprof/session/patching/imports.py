@@ -4,10 +4,10 @@ Before Python 3.12 an import of torch is a third slower under the hook, and no r
 million calls one by one.  A module's loader shows where the body of the module begins and ends.
 """
 
-from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
+from fastprof.capture.around import Around
 from fastprof.guards import own_errors
 from fastprof.report.origin import import_class
 from fastprof.session.part import Part
@@ -15,9 +15,6 @@ from fastprof.session.patching.replaced import Replaced
 
 #: The class of a library module's body by :func:`fastprof.report.origin.import_class`.
 _LIBRARYS = 2
-
-#: The import system leaves frames of this file out of the tracebacks of failed imports.
-_IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 
 
 class LightImports(Part):
@@ -36,7 +33,7 @@ class LightImports(Part):
 
     def install(self) -> None:
         """Begin to follow imports."""
-        around = _around(SourceFileLoader.exec_module, self._recorder)
+        around = Around(SourceFileLoader.exec_module, self._begins, self._ended)
         self._replaced.put(SourceFileLoader, "exec_module", around)
 
     def end(self, count: int = 0) -> None:
@@ -47,28 +44,20 @@ class LightImports(Part):
         """Clean up in a forked child, where the run has ended."""
         self.end()
 
-
-def _around(original: Callable[[Any, Any], None], recorder: Any) -> Callable[[Any, Any], None]:
-    rest, end_rest = recorder.rest, recorder.end_rest
-
-    def exec_module(loader: Any, module: Any) -> None:
-        body = None
+    def _begins(self, loader: Any, module: object) -> object:
+        """Return what represents the body that begins, or None: it is recorded as usual."""
         try:
             path = loader.path
             if import_class(path, "<module>") == _LIBRARYS:
-                body = rest(path)
-            else:
-                end_rest(None)  # until the outermost body of a library ends
+                return self._recorder.rest(path)
+            self._recorder.end_rest(None)  # until the outermost body of a library ends
         except own_errors():  # a foreign loader
             pass
         except BaseException:  # Ctrl-C: the rest would not end
-            end_rest(None)
+            self._recorder.end_rest(None)
             raise
-        try:
-            original(loader, module)
-        finally:
-            if body is not None:
-                end_rest(body)
+        return None
 
-    exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORT_SYSTEM)
-    return exec_module
+    def _ended(self, body: Any, result: object) -> None:
+        if body is not None:
+            self._recorder.end_rest(body)
