@@ -75,13 +75,14 @@ batch_arrived(fp_recorder *r, int32_t tag, fp_section_object *s, int is_item,
     }
 }
 
-/* Calls PyIter_Next inside the section. */
+/* Calls PyIter_Next, or [fetch] unless it is NULL, inside the section. */
 static PyObject *
 next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
-           fp_section_object *s)
+           fp_section_object *s, PyObject *fetch)
 {
     batch_asked(r, tag, s);
-    PyObject *item = Py_TYPE(iterator)->tp_iternext(iterator);
+    PyObject *item = fetch != NULL ? PyObject_CallOneArg(fetch, iterator)
+                                   : Py_TYPE(iterator)->tp_iternext(iterator);
     unsigned flags = 0;
     if (item == NULL) {
         int end = PyErr_Occurred() == NULL ||
@@ -104,9 +105,10 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
 {
     fp_recorder *r = fp_recorder_cast(self);
     int32_t tag;
-    if (nargs != 3) {
+    if (nargs != 3 && nargs != 4) {
         PyErr_SetString(PyExc_TypeError,
-                        "next_batch() takes a tag, an iterator and a section");
+                        "next_batch() takes a tag, an iterator, a section "
+                        "and the function that fetches");
         return NULL;
     }
     if (tag_of(args[0], &tag) < 0) {
@@ -122,7 +124,8 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
     if (fp_recorder_ready(r) < 0) {
         return NULL;
     }
-    return next_batch(r, tag, args[1], (fp_section_object *)args[2]);
+    return next_batch(r, tag, args[1], (fp_section_object *)args[2],
+                      nargs == 4 && args[3] != Py_None ? args[3] : NULL);
 }
 
 typedef struct loader_sums {

@@ -265,7 +265,7 @@ PyMethodDef fp_recorder_methods[] = {
     {"set_loader", fp_recorder_set_loader_method, METH_O,
      "set_loader($self, tag, /)\n--\n\n"},
     {"next_batch", KEYWORDS(fp_recorder_next_batch_method), METH_FASTCALL,
-     "next_batch($self, tag, iterator, section, /)\n--\n\n"},
+     "next_batch($self, tag, iterator, section, fetch=None, /)\n--\n\n"},
     {"take_loaders", fp_recorder_take_loaders_method, METH_NOARGS,
      "take_loaders($self, /)\n--\n\n"},
     {"loader_totals", fp_recorder_loader_totals_method, METH_NOARGS,

@@ -102,8 +102,16 @@ class Recorder:
     # ---- loaders: ``tag`` is a small integer chosen by the caller; -1: none
     def set_loader(self, tag: int) -> None:
         """Let phases of this thread belong to loader ``tag`` from now on."""
-    def next_batch(self, tag: int, iterator: Iterator[_T], section: Section) -> _T:
+    def next_batch(
+        self,
+        tag: int,
+        iterator: Iterator[_T],
+        section: Section,
+        fetch: Callable[[Any], _T] | None = None,
+    ) -> _T:
         """Return ``next(iterator)``, called inside ``section``; StopIteration is not a sample.
+
+        ``fetch``: called with ``iterator`` instead of ``next``.
 
         The delivery makes ``tag`` the current loader, and adds a batch_wait sample to ``tag``:
         the time from the end of that loader's previous batch (the later of the last exit of a

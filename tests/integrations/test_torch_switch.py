@@ -307,6 +307,32 @@ def test_a_compiled_model_has_its_sections_only_where_they_are_wanted(tmp_path) 
     assert report.steps.count == 8
 
 
+def test_a_plain_step_makes_few_calls_of_fastprof(tmp_path) -> None:
+    """Calls are most of its cost."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(Path(fastprof.__file__).parent)):
+            calls[code.co_name] += 1
+
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0, log_every=0) as loop:
+        model, optimizer = made()
+        batches = iter(torch.utils.data.DataLoader([torch.ones(4)] * 400, batch_size=2))
+        # The optimizers of other tests are older than the run, so more steps are looked at.
+        train(model, optimizer, islice(batches, 80))
+        assert run_of(loop.profiler).switch_sections(False)
+        train(model, optimizer, islice(batches, 2))
+        sys.setprofile(count)
+        try:
+            train(model, optimizer, islice(batches, 100))
+        finally:
+            sys.setprofile(None)
+    assert calls["step"] == 100
+    assert sum(calls.values()) < 2600, calls
+    assert loop.report().in_phase("all").steps.count == 182
+
+
 def test_without_a_run_of_torch_nothing_is_switched() -> None:
     with fastprof.Profiler(functions=False, gpu=False) as profiler:
         assert not run_of(profiler).switch_sections(False)

@@ -13,6 +13,7 @@ import pytest
 from fastprof.report.in_run import LEAST_BLOCKS
 from fastprof.session import function_windows as unprofiled
 from fastprof.session.function_windows import BLOCK, FunctionWindows
+from fastprof.session.overhead_budget import Budget
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 UNPROFILED = RUN_PHASES.index("unprofiled")
@@ -231,6 +232,15 @@ def made(recorder, hindered=lambda first, last: False, budget=None) -> FunctionW
     return FunctionWindows(
         recorder, budget, lambda: True, hindered, 3, print, recorder.switched.append
     )
+
+
+def test_without_functions_no_step_is_asked_for() -> None:
+    windows = FunctionWindows(
+        Recorder(), Budget(0.01, Recorder(), lambda: 0), lambda: False, lambda first, last: False,
+        0, print, lambda on: None,
+    )  # fmt: skip
+    windows.begin()
+    assert windows.next_step(0) == sys.maxsize
 
 
 class Recorder:

@@ -66,6 +66,19 @@ def test_occasional_work_is_no_usual_time_of_a_hook(monkeypatch: pytest.MonkeyPa
     assert own.ns - own.whole_ns == pytest.approx(1000 * 20_000, rel=0.01)
 
 
+def test_a_sample_counts_for_other_steps_but_not_what_is_measured_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, own = Clock(monkeypatch), OwnTime()
+    began = (machine.now, own.ns, own.apart_ns)
+    machine.now += 300_000
+    own.took_whole(*began, 250_000)
+    machine.now += 20_000
+    own.took(*began, 16)
+    assert own.ns == 250_000 + 16 * (320_000 - 250_000)
+    assert own.whole_ns == 250_000
+
+
 def test_long_work_after_a_step_counts_with_its_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, own = Clock(monkeypatch), OwnTime()
     machine.hook(own, 20_000)

@@ -127,6 +127,8 @@ class FunctionWindows(Part):
         """Begin the run."""
         if self._wanted():
             self._plan(self._warm_up, _BEFORE_FIRST)
+        else:
+            self._checked_at = sys.maxsize
 
     @property
     def open(self) -> bool:

@@ -21,6 +21,10 @@ UNTIMED = 1.0
 _LONG_NS = 1_000_000
 
 
+#: In plain steps, the hooks measure every so many steps: clock readings take a part of their time.
+SAMPLED = 16
+
+
 @dataclass(slots=True)
 class OwnTime:
     """The sum over a run, for the training thread.
@@ -38,6 +42,8 @@ class OwnTime:
     blocked_ns: int = 0
     #: Ends of steps that were measured together with the code that made them.
     steps: int = 0
+    #: How often the time of a hook on torch counts in this step; 0: it is not measured.
+    samples: int = 1
     _times: int = 0
 
     @property
@@ -45,8 +51,10 @@ class OwnTime:
         """An estimate of the time of the hooks on torch outside :attr:`ns`."""
         return round(max(0, self.ns - self.whole_ns) * UNTIMED)
 
-    def took(self, began: int, ns: int, apart_ns: int) -> None:
+    def took(self, began: int, ns: int, apart_ns: int, samples: int = 1) -> None:
         """Count the time since ``began``; ``ns`` and ``apart_ns`` are the values at that time.
+
+        ``samples``: how often it counts, but for what is measured inside.
 
         A time that is so long that the thread must have waited counts as the mean of the others.
         """
@@ -55,7 +63,10 @@ class OwnTime:
             others = max(0, ns - self.whole_ns)
             usual = others // self._times if self._times else 0
             taken = max(self.ns - ns, usual)  # what is measured inside remains
-        self._times += 1
+        if samples != 1:
+            inside = self.ns - ns
+            taken = inside + samples * max(0, taken - inside)
+        self._times += samples
         self.ns = ns + taken if taken > 0 else ns
 
     def spent_ns(self) -> int:

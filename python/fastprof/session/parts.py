@@ -69,6 +69,11 @@ class Parts(list[Part]):
         """Return the part of that class."""
         return next(part for part in self if isinstance(part, kind))
 
+    def that_have(self, method: str) -> list[Part]:
+        """Return the parts that override ``method``: half of them do nothing at most steps."""
+        inherited = getattr(Part, method)
+        return [part for part in self if getattr(type(part), method) is not inherited]
+
 
 def make_parts(run: Shared, options: Options) -> Parts:
     """Return the parts of ``run``, in the order in which they begin.

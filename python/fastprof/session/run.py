@@ -379,14 +379,16 @@ class Run:
 
     def _event_after(self, count: int) -> int:
         """Return the next step count at which work may be due."""
-        return min(part.next_step(count) for part in self.parts)
+        return min([part.next_step(count) for part in self.parts.that_have("next_step")])
 
     def _after_step(self, count: int) -> None:
-        for part in self.parts:
-            began = clock()
-            self.protect(part.kind, part.at_step, count)
+        for part in self.parts.that_have("at_step"):
             if part.between_steps:
+                began = clock()
+                self.protect(part.kind, part.at_step, count)
                 self.own_time.apart_ns += clock() - began
+            else:
+                self.protect(part.kind, part.at_step, count)
         self._next_event = self._event_after(count)
 
     def _phase_begins(self) -> None:

@@ -6,6 +6,7 @@ that are already timed that way.
 """
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -76,8 +77,8 @@ class _Pass:
     """One iterator: its loader, and the entry for which its batches count."""
 
     __slots__ = (
-        "ahead", "calls", "entry", "iterator", "kept", "loader", "resumed", "settled", "took_ns",
-        "watch",
+        "ahead", "calls", "entry", "iterator", "kept", "loader", "plain", "resumed", "settled",
+        "took_ns", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +100,8 @@ class _Pass:
         self.took_ns = took_ns
         self.resumed = resumed
         self.watch: WatchedPass | None = None
+        #: Its next batch is for training like the last one, and nothing else is due.
+        self.plain = False
 
 
 class _Start(NamedTuple):
@@ -204,7 +207,45 @@ class Loaders:
 
     # -- _BaseDataLoaderIter.__next__
 
-    def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def timed(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function like ``original``, which fetches the next batch of an iterator."""
+        phases, run, own = self._phases, self._run, self._phases.own_time
+
+        @functools.wraps(original)
+        def next_batch(iterator: Any) -> Any:
+            if phases.fetching:
+                return original(iterator)
+            known = self._current
+            if known is None or not known.plain or known.iterator() is not iterator:
+                return self._next(iterator, original)
+            samples, ns, apart_ns = own.samples, own.ns, own.apart_ns
+            began = clock() if samples else 0
+            if not phases.is_plain_fetch():
+                return self._next(iterator, original)
+            entry: Any = known.entry
+            tag = run.train_tag = self._last_training = entry.tag
+            self._last, watch = known, known.watch
+            phases.fetching = True
+            try:
+                if watch is not None:
+                    watch.before(iterator)
+                if samples:
+                    own.took(began, ns, apart_ns, samples)
+                batch = run.next_batch(tag, iterator, DATA, original)
+                if watch is not None:
+                    watch.after(iterator)
+            except StopIteration:
+                self._after_last(known)
+                raise
+            finally:
+                phases.fetching = False
+            if run.counting:
+                entry.batches += 1
+            return batch
+
+        return next_batch
+
+    def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """Return the iterator's next batch, timed if the program asks for it."""
         phases = self._phases
         if not self._on or phases.fetching or not phases.here():
@@ -227,7 +268,7 @@ class Loaders:
             if watch is not None:
                 watch.before(iterator)
             own.took(began, ns, apart_ns)
-            batch = self._run.next_batch(entry.tag, iterator, DATA)
+            batch = self._run.next_batch(entry.tag, iterator, DATA, original)
             if watch is not None:
                 watch.after(iterator)
         except StopIteration:
@@ -252,6 +293,9 @@ class Loaders:
             run.train_tag = entry.tag
         if run.counting:
             entry.batches += 1
+        known.plain = (
+            known.settled and not known.kept and entry.split == "train" and run.limit.steps is None
+        )
         return batch
 
     def _before(self, iterator: Any) -> _Pass | None:
@@ -375,4 +419,5 @@ class Loaders:
 
     def _give_up(self, error: BaseException) -> None:
         self._on = False
+        self._current = None
         self._fail("batches could not be timed", error)

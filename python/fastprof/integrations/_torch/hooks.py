@@ -46,6 +46,9 @@ class Hooks(Guarded):
         self._loaders = loaders
         self._rows = rows
         self._compiling: Callable[[], bool] = compiling_test(torch)
+        # Whether the compiler traces the running code: it makes fewer calls.
+        traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None)
+        self._traced: Callable[[], bool] = traced or self._compiling
         # torch's dict of global hooks on modules, and the key of ours in it.
         self._before: dict[int, Any] = {}
         self._before_key = -1
@@ -77,17 +80,8 @@ class Hooks(Guarded):
 
     def _install_data(self) -> None:
         module = sys.modules["torch.utils.data.dataloader"]
-        loaders, phases = self._loaders, self._phases
-        iterators = module._BaseDataLoaderIter
-        original = vars(iterators)["__next__"]
-
-        @functools.wraps(original)
-        def next_batch(iterator: Any) -> Any:
-            if phases.fetching:  # loaders.next() has called it
-                return original(iterator)
-            return loaders.next(iterator, original)
-
-        self._put(iterators, "__next__", next_batch)
+        loaders, iterators = self._loaders, module._BaseDataLoaderIter
+        self._put(iterators, "__next__", loaders.timed(vars(iterators)["__next__"]))
         self._replace(
             "data", module.DataLoader, "__iter__", loaders.start_begins, loaders.start_ends
         )
@@ -302,11 +296,11 @@ class Hooks(Guarded):
             )
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if self._compiling():
+        if self._traced():
             return None
         phases = self._phases
         alone = len(args) == 1 and not kwargs
-        if not phases.sections and alone and phases.is_plain_optimizer(optimizer):
+        if alone and phases.is_plain_optimizer(optimizer):
             self._inner_steps = 0
             return None
         own, changed = self._own, None
@@ -343,20 +337,24 @@ class Hooks(Guarded):
         self._arm()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._compiling():
+        if self._traced():
             return
         if self._inner_steps:
             self._inner_steps -= 1
             return
         own = self._own
-        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        samples, ns, apart_ns = own.samples, own.ns, own.apart_ns
+        began = clock() if samples else 0
         if "optimizer" not in self._off:
+            phases = self._phases
             try:
-                self._phases.optimizer_ends(optimizer, stepped=optimizer)
-                self._arm()
+                if not phases.ends_plain_step(optimizer):
+                    phases.optimizer_ends(optimizer, stepped=optimizer)
+                    self._arm()
             except BaseException as error:
                 self._failed("optimizer", error)
-        own.took(began, ns, apart_ns)
+        if samples:
+            own.took(began, ns, apart_ns, samples)
 
     # -- evaluation: modes
 

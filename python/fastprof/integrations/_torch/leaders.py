@@ -82,11 +82,15 @@ class Leaders:
             self._count += 1
             self._order[optimizer] = self._count
 
+    def has_settled(self, optimizer: Any) -> bool:
+        """Return whether a next step of ``optimizer`` ends one of the run and changes nothing."""
+        return self._settled is not None and self._settled() is optimizer
+
     def ends_step(self, optimizer: Any) -> bool:
         """Return whether this step of ``optimizer`` ends a step of the run."""
         fetched, backward = self.fetched, self.backward
         self.fetched = self.backward = False
-        if self._settled is not None and self._settled() is optimizer:
+        if self.has_settled(optimizer):
             return True
         self._settled = None
         self.made(optimizer)

@@ -17,7 +17,8 @@ from fastprof.guards import own_errors
 from fastprof.integrations._torch.leaders import Leaders
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
-from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.loaders.timing import NO_LOADER
+from fastprof.session.own_time import SAMPLED, OwnTime, clock
 from fastprof.session.run import Run
 from fastprof.session.thread_notes import ThreadNotes
 
@@ -67,6 +68,7 @@ class Phases:
         #: The run.
         self.run = run
         self._steps = steps
+        self._recorder = run.recorder
         self._steps_seen = run.steps
         #: Collects the time spent here, which is fastprof's.
         self.own_time: OwnTime = run.own_time
@@ -120,6 +122,10 @@ class Phases:
         self._in_closure = False
         self._stepped: Any = None
         self._known_optimizer: Callable[[], Any] = _nothing
+        # The optimizer whose next step is like its last one, on a batch of the same loader.
+        self._again: Callable[[], Any] = _nothing
+        self._again_tag = NO_LOADER
+        self._plain_steps = 0
         self._eval_opened = False
         # Autograd ran in it.
         self._eval_graded = False
@@ -231,11 +237,8 @@ class Phases:
         needed = self.sections or self.evaluating or self._outside or self._has_new_mode
         if needed != self.watching:
             self.watching = needed
+            self.own_time.samples = 1
             self.on_watching()
-
-    def _is_plain(self) -> bool:
-        """Return whether this is an ordinary step without sections, in the training thread."""
-        return not (self.sections or self.watching or self.unsure or self._in_setup) and self.here()
 
     def mode_changes(self) -> None:
         """Handle a change to evaluation mode: the next call of a module may evaluate it."""
@@ -243,23 +246,57 @@ class Phases:
             self._has_new_mode = True
             self._watch()
 
+    # A plain step is an ordinary one without sections, in the training thread.  It passes through
+    # the four functions below.  They call nothing that they can test themselves, because calls are
+    # most of what fastprof costs in short steps.  Calls of modules are watched with sections, in
+    # evaluations and outside of the loop, so `watching` includes these.
+
+    def is_plain_fetch(self) -> bool:
+        """Note the fetch of a training batch in a plain step; False: it must be handled."""
+        if self.watching or self.unsure or self._optimizers or self._backwards or self._in_setup:
+            return False
+        if not self.on or claims or get_ident() != self._thread or DATA.phase_is_open():
+            return False
+        self._leaders.fetched = True
+        self._outside_after_step = self._was_ahead = self._was_outside = False
+        self._backward_since = False
+        return True
+
     def is_plain_backward(self, _: object) -> bool:
-        """Note a call of backward in a step without sections; False: it must be handled."""
-        if self.sections or not self._is_plain():
+        """Note a call of backward in a plain step; False: it must be handled."""
+        if self.watching or self.unsure or self._in_setup:
+            return False
+        if not self.on or claims or get_ident() != self._thread:
             return False
         self._leaders.backward = True
         self._was_outside = False
-        if not self._in_closure:
+        if self._optimizers and not self._in_closure:
             self._optimizers.clear()
         if self._trained_since is not None:
             self._trained_since += 1
         return True
 
     def is_plain_optimizer(self, who: object) -> bool:
-        """Note a step of ``who`` in a step without sections; False: it must be handled."""
-        if self.sections or self._optimizers or not self._is_plain():
+        """Note that a step of ``who`` begins in a plain step; False: it must be handled."""
+        if self.watching or self.unsure or self._optimizers or self._in_setup:
+            return False
+        if not self.on or claims or get_ident() != self._thread:
             return False
         self._optimizers.append(id(who))
+        return True
+
+    def ends_plain_step(self, who: object) -> bool:
+        """End a plain step after that of ``who``; False: the end must be handled."""
+        if self.watching or self._again() is not who or self.run.train_tag != self._again_tag:
+            return False
+        if self._optimizers != [id(who)] or claims or get_ident() != self._thread:
+            return False
+        self._optimizers.clear()
+        self._leaders.fetched = self._leaders.backward = False
+        # Before the end of the step, which may give the next one sections.
+        self._plain_steps += 1
+        self.own_time.samples = 0 if self._plain_steps % SAMPLED else SAMPLED
+        self._step()
         return True
 
     # -- forward
@@ -503,11 +540,14 @@ class Phases:
                 self.models.optimizer_stepped(stepped)
                 if not self._steps_to_look:
                     self._look_for_untrained()
-            self.run.stages.step_ends(stepped, type(stepped).__name__, self.run.train_tag)
+            tag = self.run.train_tag
+            self.run.stages.step_ends(stepped, type(stepped).__name__, tag)
             if self._leaders.ends_step(stepped):
                 if self.run.facts.get("steps_ended_by") == "batches":
                     self.run.facts["steps_ended_by"] = "optimizers"
                 self._step()
+            settled = self._leaders.has_settled(stepped) and not self._steps_to_look
+            self._again, self._again_tag = self._known_optimizer if settled else _nothing, tag
 
     def _open_optimizer(self) -> None:
         if self.sections and OPTIMIZER.enter_phase():
@@ -516,11 +556,12 @@ class Phases:
 
     def _step(self) -> None:
         # A program that ends steps itself defines the steps.
-        if self._steps and self.run.steps == self._steps_seen:
+        recorder = self._recorder
+        if self._steps and recorder.steps == self._steps_seen:
             try:
                 self.run.step()
             finally:  # an exception from outside may come after the step has ended
-                self._steps_seen = self.run.steps
+                self._steps_seen = recorder.steps
             self.own_time.steps += 1
         if self._has_new_mode:
             self._has_new_mode = False

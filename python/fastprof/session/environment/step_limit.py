@@ -5,13 +5,13 @@ data.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 VARIABLE = "FASTPROF_STEPS"
 
 #: ``Recorder.next_batch``.
-NextBatch = Callable[[int, Iterator[Any], Any], Any]
+NextBatch = Callable[..., Any]
 
 
 def steps_wanted() -> int | None:
@@ -54,9 +54,9 @@ class StepLimit:
         if self.steps is None:
             return next_batch
 
-        def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
+        def next_within_limit(*args: Any) -> Any:
             if self.is_reached():
                 raise StopIteration
-            return next_batch(tag, iterator, section)
+            return next_batch(*args)
 
         return next_within_limit

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fastprof.capture import Section
 from fastprof.capture.options import check_float
 from fastprof.capture.sections import profile_section
 from fastprof.guards import own_errors
@@ -260,7 +259,7 @@ class LoopState(Protocol):
     @property
     def validation(self) -> ValidationState: ...
     @property
-    def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
+    def next_batch(self) -> Callable[..., Any]: ...
     @property
     def watches(self) -> Watches: ...
     def leave_validation(self) -> None: ...
