@@ -136,7 +136,8 @@ def test_f46_every_field_must_be_there(name: str) -> None:
         read_outliers(data)
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(OutlierStep)])
+# An earlier fastprof kept no plain steps.
+@pytest.mark.parametrize("name", [f.name for f in fields(OutlierStep) if f.name != "plain"])
 def test_f46_every_field_of_a_step_must_be_there(name: str) -> None:
     data = OUTLIERS.to_dict()
     del data["kept"][0][name]
