@@ -11,7 +11,7 @@ import types
 import fastprof
 import pytest
 from fastprof.session.environment.cpu_use import CpuUse, used_ns
-from helpers import run_child
+from helpers import check_patiently, run_child
 
 MS = 1_000_000
 
@@ -119,4 +119,5 @@ split = {row.name: row.mean_ms for row in report.steps.split}
 saved = finding.saving_ms
 assert used < 0.8 if saved is None else abs(saved - split["cpu_wait"]) < 1e-6, finding
 """
-    run_child(code).check()
+    # Twelve steps beside eleven other processes: the scheduler decides how the time is shared.
+    check_patiently(lambda result: result.check(), lambda _: run_child(code))

@@ -232,11 +232,26 @@ def test_the_program_and_its_user_choose_the_budget(monkeypatch: pytest.MonkeyPa
         fastprof.Profiler(overhead="1%")  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def dear_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that costs as much as the program, whatever the machine measures, and a full look of
+    a few hundred steps, however short they are."""
+
+    def judge(budget: Budget) -> bool:
+        budget.step_ns = budget.hook_ns = 1e6
+        return True
+
+    monkeypatch.setattr(Budget, "judge", judge)
+    monkeypatch.setattr(function_windows, "_SETTLES_NS", 0)
+    monkeypatch.setattr(function_windows, "_MAX_COST", 1e9)
+
+
 def called_often() -> int:
     """Calls for which the hook costs several times what they take."""
     return sum(i for i in range(300))
 
 
+@pytest.mark.usefixtures("dear_hook")
 def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
     with prof:
@@ -264,6 +279,7 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     )
 
 
+@pytest.mark.usefixtures("dear_hook")
 def test_ranks_are_compared_by_their_plain_steps() -> None:
     """Most of a long run's steps: a rank that is late there only must be seen."""
     prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
@@ -287,6 +303,7 @@ def test_ranks_are_compared_by_their_plain_steps() -> None:
     assert len(raw["number"]) == 8 * len(plain.series)
 
 
+@pytest.mark.usefixtures("dear_hook")
 def test_a_stats_file_has_the_steps_with_functions_only() -> None:
     """The time of plain steps belongs to none of its functions."""
     prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
