@@ -10,8 +10,8 @@
  * during which the thread may end another step. */
 typedef struct copy {
     fp_run_phase phase; /* of the steps; FP_RUN_UNPROFILED: the plain ones */
-    fp_steps steps;     /* its histograms are borrowed */
-    fp_step_times times;
+    uint64_t count, skip, apart; /* as in fp_steps */
+    fp_step_times times;         /* its histogram is borrowed */
     uint64_t cpu_reckoned;
     fp_split_steps split; /* its columns' ticks are in `ticks` */
     fp_split_place place[FP_SPLIT_PLACES];
@@ -75,8 +75,10 @@ take_copy(const fp_export *x, const fp_thread *t, fp_run_phase phase)
     }
     c->columns = columns;
     c->phase = phase;
-    c->steps = *t->steps;
-    c->times = phase == FP_RUN_STEPS ? c->steps.measured : c->steps.plain;
+    c->times = phase == FP_RUN_STEPS ? t->steps->measured : t->steps->plain;
+    c->count = t->steps->count;
+    c->skip = t->steps->skip;
+    c->apart = t->steps->apart;
     if (of != NULL) {
         copy_split(c, t, of);
     }
@@ -187,7 +189,7 @@ series(fp_export *x, copy *c)
     }
     fp_series *s = &c->split.series;
     uint64_t first =
-        kept(c) == 0 ? c->steps.count : (uint64_t)straight(c, s->number)[0];
+        kept(c) == 0 ? c->count : (uint64_t)straight(c, s->number)[0];
     fp_export_put(&d, "first", PyLong_FromUnsignedLongLong(first));
     fp_export_put(&d, "number", numbers(c, s->number));
     fp_export_put(&d, "start_ns", starts(x, c));
@@ -368,11 +370,10 @@ as_dict(fp_export *x, const fp_thread *t, copy *c)
 static void
 put_counts(const fp_export *x, PyObject **d, const copy *c)
 {
-    const fp_steps *s = &c->steps;
-    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
-    fp_export_put(d, "count", PyLong_FromUnsignedLongLong(s->count));
+    uint64_t skipped = c->count < c->skip ? c->count : c->skip;
+    fp_export_put(d, "count", PyLong_FromUnsignedLongLong(c->count));
     fp_export_put(d, "skipped", PyLong_FromUnsignedLongLong(skipped));
-    fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(s->apart));
+    fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(c->apart));
     fp_export_put(d, "unprofiled", pairs(x, c->pairs, c->columns));
 }
 

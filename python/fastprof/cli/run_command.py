@@ -131,10 +131,10 @@ def _run(begun: _Begun, args: list[str]) -> int:
     functions = options.functions or not options.operators
     try:
         operators = _operators(options, folder)
-        overhead = None
-        if options.overhead is not None:
-            overhead = overhead_from(options.overhead, "--overhead")
-        overhead = overhead_or_default(overhead)
+        wanted = options.overhead
+        overhead = overhead_or_default(
+            None if wanted is None else overhead_from(wanted, "--overhead")
+        )
     except (TypeError, ValueError, OSError) as error:
         complain(str(error))
         return 2

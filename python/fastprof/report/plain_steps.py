@@ -33,7 +33,9 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     plain = whole.plain_steps
     if plain is None or not plain_are_most(whole):
         return None
-    made = step_table(replace(whole, steps=plain), whole, correct_times=False)
+    only_plain = replace(whole, steps=plain)
+    # Without the slow steps, which get their usual times below.
+    made = step_table(replace(only_plain, outliers=None), whole, correct_times=False)
     wall_ns = plain.sum_ns
     rows, series = made.rows, made.series
     known: tuple[str, ...] = (*_OF_SECTIONS, *_KNOWN)
@@ -51,7 +53,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     split = _split(made, recorded, known, own_ns)
     steps = whole.steps
     slow = find_plain_outliers(
-        replace(whole, steps=plain),
+        only_plain,
         made.p50_ms,
         made.mean_ms or 0.0,
         {row.name: row.mean_ms for row in rows if row.name not in (UNACCOUNTED, OWN_COST)},

@@ -71,10 +71,14 @@ def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     """
     if phase == ALL or not snapshot.phases:
         return snapshot
-    name = f"view {phase}"
+    return _only(snapshot, phase)
+
+
+def _only(snapshot: Snapshot, *phases: str) -> Snapshot:
+    name = f"view {' '.join(phases)}"
     view: Snapshot | None = snapshot.known.get(name)
     if view is None:
-        view = snapshot.known[name] = snapshot.only(phase)
+        view = snapshot.known[name] = snapshot.only(*phases)
     if HOOK in snapshot.known:
         view.known[HOOK] = snapshot.known[HOOK]
     return view
@@ -96,10 +100,7 @@ def with_functions(snapshot: Snapshot) -> Snapshot:
     if "overhead_budget" not in snapshot.meta:
         return snapshot
     correct(snapshot)
-    view = snapshot.only(*(name for name in RUN_PHASES if name != "unprofiled"))
-    if HOOK in snapshot.known:
-        view.known[HOOK] = snapshot.known[HOOK]
-    return view
+    return _only(snapshot, *(name for name in RUN_PHASES if name != "unprofiled"))
 
 
 def steps_in(phase: str, count: int, measured: int) -> int:

@@ -233,7 +233,7 @@ class FunctionWindows(Part):
         if self._looks:
             self._looks = False
             budget.begin()
-        settle = self._length - self._counting()
+        settle = self._settling()
         cost_ns = budget.window_ns(settle + WINDOW, self.cost_ns - self._paid_ns)
         self._paid_ns = self.cost_ns
         budget.spend(cost_ns)
@@ -271,9 +271,8 @@ class FunctionWindows(Part):
         if self._budget is not None:
             self._budget.plain_ends(count, sections=self._has_sections)
         self._switch_sections(True)
-        self._recorder.rehook()
-        self._recorder.resume_functions()
-        self._state, self._due = _SETTLING, count + self._length - self._counting()
+        self._set_hook()
+        self._state, self._due = _SETTLING, count + self._settling()
 
     def _measure(self, count: int) -> None:
         """Begin measured steps."""
@@ -299,9 +298,16 @@ class FunctionWindows(Part):
             self._recorded_from = time.perf_counter_ns()
         self._valid = False
         self._due = 0
+        self._set_hook()
+        return True
+
+    def _set_hook(self) -> None:
         self._recorder.rehook()
         self._recorder.resume_functions()
-        return True
+
+    def _settling(self) -> int:
+        """Return how many steps after a change of the hook are left out."""
+        return self._length - self._counting()
 
     def _counting(self) -> int:
         """Return how many steps of a block count: as many as were left out and one more."""

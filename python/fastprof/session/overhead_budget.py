@@ -57,12 +57,12 @@ class Budget:
         """Earn from now on."""
         self._at_ns = time.perf_counter_ns()
 
-    def is_free(self, plan_ns: float = 0.0) -> bool:
-        """Return whether nothing is owed, if ``plan_ns`` more were spent."""
+    def is_free(self) -> bool:
+        """Return whether nothing is owed."""
         now = time.perf_counter_ns()
         self._balance_ns += self.overhead * (now - self._at_ns)
         self._at_ns = now
-        return self._balance_ns >= plan_ns
+        return self._balance_ns >= 0.0
 
     def spend(self, ns: float) -> None:
         """Count a cost in ns."""

@@ -142,13 +142,14 @@ class Recording:
         Waits for other ranks are known by functions; without them by sections, which plain steps
         may lack.
         """
+        if self._is_plain:
+            return self._recorder.window(self._next, True)
         raw = self._recorder.window(self._next)
         if raw is None:
             return None
         plain = self._recorder.window(self._next, True) or raw
-        if not self._is_plain:
-            more = len(plain["number"]) > len(raw["number"])
-            self._is_plain = more and _has_sections(plain, raw)
+        more = len(plain["number"]) > len(raw["number"])
+        self._is_plain = more and _has_sections(plain, raw)
         return plain if self._is_plain else raw
 
     def _has_moved(self, frame: FrameType | None, last_event: int) -> bool:
