@@ -41,13 +41,19 @@ is_from_outside(void)
     if (tb != NULL) {
         PyException_SetTraceback(exc, tb);
     }
-    PyObject *guards = PyImport_ImportModule("fastprof.guards");
+    /* Not PyImport_ImportModule(): that calls __import__ of the builtins, which
+     * are the program's. */
+    PyObject *package =
+        PyImport_ImportModuleLevel("fastprof.guards", NULL, NULL, NULL, 0);
+    PyObject *guards =
+        package ? PyObject_GetAttrString(package, "guards") : NULL;
     PyObject *answer =
         guards ? PyObject_CallMethod(guards, "is_from_outside", "O", exc)
                : NULL;
     int outside = answer == Py_True;
     Py_XDECREF(answer);
     Py_XDECREF(guards);
+    Py_XDECREF(package);
     PyErr_Restore(type, exc, tb); /* drops an error of these calls */
     return outside;
 }

@@ -23,7 +23,7 @@ import sys
 if sys.version_info < (3, 10):  # noqa: UP036 - sources on a path have not met pip's check
     raise ImportError("fastprof needs Python 3.10 or newer, and this is " + sys.version.split()[0])
 
-from fastprof import own_imports
+from fastprof import own_builtins, own_imports  # builtins first
 
 if own_imports.is_own_command():  # before the first import of the standard library
     own_imports.begin()
@@ -48,6 +48,8 @@ except ImportError:
     # Without the extension, saved runs can still be read.  Using one of these names then raises the
     # reason, from __getattr__.
     pass
+
+__builtins__ = own_builtins.__builtins__  # of __getattr__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,20 +1,71 @@
-"""Puts back builtins that the program has deleted, while fastprof works after it.
+"""Keeps fastprof's code working when the program replaces or deletes builtins.
 
-Sandboxes and tests delete ``open``, or all of them.  Nothing here uses a builtin.
+A program may set any name in ``builtins`` while it runs: sandboxes and tests delete ``open``, or
+all of them.  fastprof's functions run inside the program's calls, so they take their builtins from
+a copy, made before the program began.  The standard library's functions do not: for what fastprof
+does after the program, :func:`put_back` makes them work.
+
+Imports nothing that is not in the interpreter: ``own_imports`` has not begun yet.
 """
 
 import builtins
-from typing import Any
+import sys
+from _frozen_importlib_external import (  # type: ignore[attr-defined]
+    FileFinder,
+    SourceFileLoader,
+    _get_supported_file_loaders,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+    from typing import Any
 
 _now = vars(builtins)
 _were = dict(_now)
 _were.pop("_", None)  # a prompt's last value: the program's
-_callable, _missing = callable, object()
+#: Functions take their builtins from this name of their module, at the time they are defined.
+__builtins__ = _were  # type: ignore[assignment]
+_missing = object()
 #: Those that were put back, and what the program had left.
-_left: dict[str, Any] = {}
+_left: "dict[str, Any]" = {}
 
 #: To be compared with ``<=``, which is no call: the recording goes on then.
 OURS, THEIRS = _were.items(), _now.items()
+
+
+class _Loader(SourceFileLoader):
+    """Gives a module of fastprof the copy of the builtins."""
+
+    def exec_module(self, module: "ModuleType") -> None:
+        vars(module)["__builtins__"] = _were
+        _adopt(getattr(module, "__path__", ()))
+        super().exec_module(module)
+
+
+def _adopt(folders: "Iterable[str]") -> None:
+    """Let modules in ``folders``, those of a package of fastprof, have the copy of the builtins.
+
+    Where another importer than Python's for folders finds them (an archive, a frozen program), they
+    have the program's.
+    """
+    loaders = [
+        (_Loader if kind is SourceFileLoader else kind, suffixes)
+        for kind, suffixes in _get_supported_file_loaders()
+    ]
+    for folder in folders:
+        for hook in sys.path_hooks:
+            try:
+                finder = hook(folder)
+            except ImportError:
+                continue
+            if type(finder) is FileFinder:
+                sys.path_importer_cache[folder] = FileFinder(folder, *loaders)
+            break
+
+
+_adopt(sys.modules["fastprof"].__path__)
 
 
 def put_back() -> None:
@@ -23,7 +74,7 @@ def put_back() -> None:
         return
     for name, value in OURS:
         now = _now.get(name, _missing)
-        if now is _missing or (_callable(value) and not _callable(now)):
+        if now is _missing or (callable(value) and not callable(now)):
             _left[name], _now[name] = now, value
 
 

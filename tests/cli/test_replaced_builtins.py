@@ -133,6 +133,75 @@ def test_f40_deleted_builtins_neither_lose_the_run_nor_change_its_end(tmp_path, 
     assert os.path.getsize(saved / "train_profile.fprof" if saved.is_dir() else saved) > 0
 
 
+IN_MID_RUN = """
+import builtins, fastprof, sys, traceback
+kept = dict(vars(builtins))
+at, restore, KeyError_, all_errors = vars(builtins), vars(builtins).update, KeyError, BaseException
+fail, text, section = [].append, traceback.format_exc, fastprof.profile_section
+failures = fail.__self__
+profiler = fastprof.Profiler(overhead=0.3)
+step, loader, none = profiler.start().step, profiler.loader, None
+
+def work():
+    x = 0
+    while x < 50:
+        x += 1
+
+def raises():
+    raise KeyError_
+
+def loop(name):
+    for _ in (1,) * 20:
+        with section("forward"):
+            work()
+        with section("of " + name):
+            work()
+        try:
+            with section("backward"):
+                raises()
+        except KeyError_:
+            pass
+        step()
+    for _ in loader([1, 2, 3] * 4, "main"):
+        work()
+        step()
+    work.__doc__ = fastprof.step.__doc__
+
+for _ in range(8):
+    loop("the full look")
+names = [n for n in kept if n not in ("None", "True", "False", "__debug__", "_")]
+for name in names + [names]:
+    at.update({n: none for n in names} if name is names else {name: none})
+    try:
+        loop(name if name is not names else "all")
+    except all_errors:
+        fail((name, text()))
+    restore(kept)
+profiler.stop()
+assert not failures, "\\n".join(f"{name}: {error}" for name, error in failures)
+plain = profiler.snapshot().plain_steps
+assert plain is not None and plain.count > 1000
+names = [row.name for row in profiler.report().sections]
+assert "of isinstance" in names and "of all" in names
+print("ok")
+"""
+
+
+def test_f40_builtins_replaced_in_mid_run_raise_nothing_into_the_program():
+    assert run_child(IN_MID_RUN).check().stdout == "ok\n"
+
+
+def test_code_that_a_function_profiler_runs_gets_the_programs_builtins():
+    run_child(
+        """
+import builtins, fastprof
+names = {}
+fastprof.Profile().runctx("import math\\nmine = __builtins__", names, names)
+assert names["mine"] is vars(builtins)
+"""
+    ).check()
+
+
 @pytest.mark.parametrize("end", ["vars(builtins).clear()", "vars(builtins).clear()\nleave(3)"])
 def test_f40_a_run_of_the_environment_ends_without_builtins(tmp_path, end):
     (tmp_path / "program.py").write_text(f"import fastprof{DELETED}{end}")

@@ -7,6 +7,7 @@ loses (threads, functions with the same label, pybind11 methods).
 
 # No "from __future__" here: exec() of a string would pass it on to the profiled code.
 
+import builtins
 import os
 import types
 from collections.abc import Callable
@@ -115,6 +116,8 @@ class Profile(Recorder):
         locals: Any,  # noqa: A002
     ) -> "Profile":
         """Profile ``exec(cmd, globals, locals)``; return this profiler."""
+        if type(globals) is dict:
+            globals.setdefault("__builtins__", vars(builtins))  # exec() would set fastprof's own
         self.enable()
         try:
             exec(cmd, globals, locals)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.capture import Section
 from fastprof.capture.options import RecorderOptions, recorder_options
 from fastprof.capture.sections import profile_section
-from fastprof.own_builtins import OURS, THEIRS, put_back, take_away
 from fastprof.results.report import Report
 from fastprof.session.environment.overhead import overhead_or_default
 from fastprof.session.gpu.memory import MemoryMode, MemorySampler
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _L = TypeVar("_L", bound=Iterable[Any])
-
-#: None when the interpreter ends and clears its modules.
-_put_back: Callable[[], None] | None = put_back
 
 
 class Profiler:
@@ -136,16 +132,11 @@ class Profiler:
         The parts of a run refer to each other.  In a program with many objects the collector comes
         for them after hundreds of runs, as it does not know that each has half a megabyte.
         """
-        if _put_back is None:  # the interpreter has ended, and with it this module
+        if Run is None:  # the interpreter has ended
             return
-        deleted = not OURS <= THEIRS  # builtins, by the program; this may run at its end
-        if deleted:
-            _put_back()
         run = getattr(self, "_run", None)  # invalid arguments: there is none
         if run is not None:
             run.forget()
-        if deleted:
-            take_away()
 
     def __enter__(self) -> Self:
         return self.start()
