@@ -1006,7 +1006,7 @@ def test_the_limit_of_steps_ends_the_loaders() -> None:
     truth = Truth()
     model, optimizer = made(truth)
     with attach() as loop:
-        loop._run.limit.steps = 3
+        loop._run.loading.limit.steps = 3
         fit(truth, model, optimizer, loader(Items(truth, 100)), epochs=4)
     assert loop.report().in_phase("all").steps.count == 3
     assert truth.counts["optimizer"] == 3

@@ -220,7 +220,7 @@ def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
 def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
     prof = run(1000)
     before = prof.report()
-    prof._run._windows.cost_ns += 10**9
+    prof._run.parts.of(FunctionWindows).cost_ns += 10**9
     after = prof.report()
     assert after.overhead.estimated_ms == pytest.approx(before.overhead.estimated_ms + 1000.0)
     assert after.overhead.steps_share == pytest.approx(before.overhead.steps_share)

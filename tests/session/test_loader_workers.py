@@ -511,7 +511,7 @@ def test_many_worker_processes_are_merged_during_the_run(monkeypatch) -> None:
         for epoch in range(3):
             list(prof.loader(loader_of(Sleepy(8, ms=0)), "main"))
             if epoch:
-                assert prof._run.watches.profiles.of(0) is not None
+                assert prof._run.loading.watches.profiles.of(0) is not None
     assert worker_rows(prof)["__getitem__"].calls == 24
     assert stats(prof).profiled == 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
 import io
 import json
 import os
@@ -448,6 +449,12 @@ def test_f48_a_junk_rank_in_the_environment_is_rank_0(junk, monkeypatch) -> None
     monkeypatch.setenv("RANK", junk)
     monkeypatch.setenv("WORLD_SIZE", junk)
     assert Identity().ask() == (0, 1)
+
+
+def test_what_a_run_consists_of_is_its_table_of_parts() -> None:
+    run = fastprof.Profiler()._run
+    assert len(vars(run)) < 20
+    assert len(inspect.getsource(type(run)).splitlines()) < 350
 
 
 def test_the_rank_is_in_the_snapshot(monkeypatch) -> None:

@@ -162,7 +162,7 @@ def _explain_limit(error: BaseException, run: Run) -> None:
 
     A trainer that stops on a metric of its validation fails if the validation got no batch.
     """
-    limit = run.limit
+    limit = run.loading.limit
     if limit.steps is None or not limit.has_ended_loaders or not isinstance(error, Exception):
         return
     note = (

@@ -211,17 +211,19 @@ class _ProfilerMethods(HasRun):
             finally:
                 session.quietly("An evaluation could not be ended", session.leave_container)
                 run = session.run
-                session.quietly("Metrics could not be emitted", run.validation.ends)
+                session.quietly("Metrics could not be emitted", run.loading.validation.ends)
                 # Loaders that were not read to the end.
-                session.quietly("A phase could not be left", run.validation.training_goes_on)
-                session.quietly("A loader could not be left", run.leave_validation)
+                session.quietly(
+                    "A phase could not be left", run.loading.validation.training_goes_on
+                )
+                session.quietly("A loader could not be left", run.loading.leave_validation)
 
         return run
 
     def _begin_evaluation(self, session: Session) -> None:
         self._end_step()
         session.leave_steps()
-        session.run.validation.begins()
+        session.run.loading.validation.begins()
         session.enter_container("eval")
 
     def _start_up(

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from fastprof.results.report import Report
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
-    from fastprof.session.loaders.timing import LoaderRegistry
-    from fastprof.session.loaders.worker_stats import Watches
+    from fastprof.session.loaders.loading import Loading
     from fastprof.session.options import Options
     from fastprof.session.own_time import OwnTime
     from fastprof.snapshot import Snapshot
@@ -54,12 +53,11 @@ class Shared(Protocol):
     faults: Faults
     identity: Identity
     own_time: OwnTime
-    registry: LoaderRegistry
-    watches: Watches
+    loading: Loading
 
     def report(self) -> Report: ...
     def switch_sections(self, on: bool) -> bool: ...
-    def snapshot_so_far(self) -> Snapshot: ...
+    def snapshot(self, *, whole: bool = True) -> Snapshot: ...
 
 
 class Parts(list[Part]):
@@ -104,55 +102,61 @@ def make_parts(run: Shared, options: Options) -> Parts:
     memory = MemorySampler(options.memory, options.log_every or _MEMORY_EVERY, faults)
     hook = FunctionHook(recorder, options.functions, options.schedule, faults)
     trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
-    stages = Stages(recorder, lambda tag: run.registry.entries[tag].name)
+    stages = Stages(recorder, lambda tag: run.loading.registry.entries[tag].name)
     ranks = LiveRanks(recorder, identity, options.ranks, faults)
     operators = OperatorWindows(options.operators, faults, hook, rank)
+    phase = RunPhase(recorder)
+    metrics = MetricEmitter(
+        every,
+        recorder,
+        MetricWindow(run.loading.registry),
+        options.logger,
+        is_primary,
+        faults,
+        own_time,
+        run.report,
+        lambda: {**ranks.metrics, **stages.metrics()},
+    )
+    budget = Budget(
+        options.overhead,
+        recorder,
+        lambda: own_time.ns + own_time.untimed_ns,
+        lambda: identity.world_size > 1,
+    )
+    windows = FunctionWindows(
+        recorder,
+        budget if options.overhead else None,
+        takes_unprofiled,
+        operators.are_between,
+        options.skip_first,
+        hook.stop,
+        run.switch_sections,
+    )
+    run.loading.join(phase, windows, metrics)
     return Parts(
         [
             ThreadNotes(),
-            OwnCosts(recorder, backend, run.registry, own_time, faults),
+            OwnCosts(recorder, backend, run.loading.registry, own_time, faults),
             gpu,
             NvtxRanges(options.nvtx, faults, lambda: gpu.tool),
             memory,
-            RunPhase(recorder),
+            phase,
             Sections(recorder, sync=bool(options.sync)),
             hook,
-            LoaderResults(recorder, run.registry, run.watches),
+            LoaderResults(recorder, run.loading.registry, run.loading.watches),
             stages,
-            MetricEmitter(
-                every,
-                recorder,
-                MetricWindow(run.registry),
-                options.logger,
-                is_primary,
-                faults,
-                own_time,
-                run.report,
-                lambda: {**ranks.metrics, **stages.metrics()},
-            ),
-            ReportPrinter(run.snapshot_so_far, memory.line, is_primary, faults),
+            metrics,
+            ReportPrinter(lambda: run.snapshot(whole=False), memory.line, is_primary, faults),
             Outputs(resolve(options.output), faults, run.report, identity, aside),
             trace,
             operators,
             LineWindows(
-                recorder, lambda: hook.recording, operators.are_between, run.watches.profiles.lines
-            ),
-            FunctionWindows(
                 recorder,
-                Budget(
-                    options.overhead,
-                    recorder,
-                    lambda: own_time.ns + own_time.untimed_ns,
-                    lambda: identity.world_size > 1,
-                )
-                if options.overhead
-                else None,
-                takes_unprofiled,
+                lambda: hook.recording,
                 operators.are_between,
-                options.skip_first,
-                hook.stop,
-                run.switch_sections,
+                run.loading.watches.profiles.lines,
             ),
+            windows,
             ranks,
             CpuUse(),
         ]

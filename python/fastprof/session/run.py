@@ -15,22 +15,17 @@ from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.environment.rank import Identity
-from fastprof.session.environment.step_limit import StepLimit
 from fastprof.session.faults import Faults
 from fastprof.session.function_hook import FunctionHook
-from fastprof.session.function_windows import FunctionWindows
-from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
-from fastprof.session.loaders.worker_profiles import WorkerProfiles
-from fastprof.session.loaders.worker_stats import Watches
+from fastprof.session.loaders.loading import Loading
+from fastprof.session.loaders.timing import check_loader, wrap
 from fastprof.session.options import Options
-from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.part import Part
 from fastprof.session.parts import make_parts
 from fastprof.session.ranks.live import UNKNOWN_END_S, LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.stages import Stages
-from fastprof.session.validation import Validation
 
 if TYPE_CHECKING:
     from fastprof.results.report import Report
@@ -57,26 +52,16 @@ class Run:
         #: Which process of a distributed job this is.
         self.identity = Identity()
         self.recorder = options.recorder.create(skip_steps=options.skip_first)
-        #: Time of fastprof's Python code in the loop.
-        self.own_time = OwnTime()
-        self.registry = LoaderRegistry()
-        profiles = WorkerProfiles(
-            options.recorder.worker_functions,
-            options.recorder.backend,
-            options.recorder.max_depth,
-            self.faults,
-        )
-        #: Observes how loaders get their batches; used by their iterators.
-        self.watches = Watches(self, self.faults, profiles)
+        self.own_time = OwnTime()  # of fastprof's Python code in the loop
+        #: Its loaders, and what their iterators read at every batch.
+        self.loading = Loading(self, options)
         #: What the run consists of; integrations append their hooks.
         self.parts = make_parts(self, options)
-        # Those that are called for more than the run's begin, steps and end.
         self.functions = self.parts.of(FunctionHook)
         #: Parts of the run with another optimizer on other data.
         self.stages = self.parts.of(Stages)
         self.ranks = self.parts.of(LiveRanks)
         self._phase = self.parts.of(RunPhase)
-        self._windows = self.parts.of(FunctionWindows)
         #: Prints the report if the interpreter's exit ends the run and nothing else receives it.
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
         #: The program's handle on this run, while it is active: the Profiler, whose module imports
@@ -88,12 +73,6 @@ class Run:
         self.gives_way = False
         #: What the hooks saw, for the report.
         self.facts: dict[str, str | float] = {}
-        # Read by the iterators of loaders at every batch.
-        self.limit = StepLimit(self)
-        self.next_batch = self.limit.applied(self.recorder.next_batch)
-        self.counting = False
-        self.train_tag = NO_LOADER
-        self.validation = Validation(self, self._phase, self.parts.of(MetricEmitter))
 
     # -- the run ---------------------------------------------------------------
 
@@ -134,7 +113,7 @@ class Run:
                 current.release(self)
             raise
         self._state, self.profiler = _RUNNING, profiler
-        self.counting = True
+        self.loading.counting = True
 
     def stop(self) -> None:
         """End the run: log an unfinished validation pass, print and save, as configured."""
@@ -148,12 +127,12 @@ class Run:
             self.protect("phase", self.recorder.end_loop)
         finally:
             self._state = _STOPPED
-            self.counting = False
+            self.loading.counting = False
             try:
                 self._each([part for part in reversed(self.parts) if not part.in_loop], "end")
                 self._each(self.parts, "finish")
             finally:
-                self.watches.restore()
+                self.loading.watches.restore()
                 current.release(self)
                 self._each(self.parts, "publish")
                 del profiler  # its end, if the program has dropped it, frees the recording
@@ -207,7 +186,7 @@ class Run:
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent continues it, the child forgets it."""
         self._state, self.profiler = _FORKED, None
-        self.counting = False
+        self.loading.counting = False
         for part in reversed(self.parts):
             self.protect(part.kind, part.forget)
 
@@ -239,13 +218,13 @@ class Run:
         if self._state == _OFF:
             return iterable
         # Typed as the wrapped object, because all its members can be used.
-        return cast(_L, wrap(self, self.registry, iterable, name, split, weight))
+        return cast(_L, wrap(self.loading, iterable, name, split, weight))
 
     def enter_phase(self, phase: str) -> None:
         """Begin another phase: :meth:`fastprof.Profiler.enter_phase`."""
         if self._state == _RUNNING:
             if phase != "steps" and self._phase.is_here():
-                self._phase_begins()
+                self.phase_begins()
             self._phase.enter(phase)
 
     @property
@@ -275,42 +254,9 @@ class Run:
         if self._state == _RUNNING:
             self._phase.leave(phase)
 
-    @property
-    def measuring(self) -> bool:
-        """Whether the current step is measured: neither warm-up nor without the hook."""
-        past = self.recorder.steps >= self._options.skip_first
-        return self.counting and past and not self._windows.open
-
-    @property
-    def away_ns(self) -> int:
-        """Time of the run outside of steps so far, in ns."""
-        return self._phase.away_ns
-
     def switch_sections(self, on: bool) -> bool:
         """Switch automatic sections of the next steps: :meth:`Part.switch_sections`."""
         return any(part.switch_sections(on) for part in self.parts)
-
-    def workers_begin(self, what: str) -> bool:
-        """Leave a step because a loader starts or ends its workers; return whether it did.
-
-        Args:
-            what: "start" or "end".
-        """
-        if self._state != _RUNNING or not self._phase.are_workers_apart(what, self.steps):
-            return False
-        self._phase_begins()
-        self._phase.enter_workers()
-        return True
-
-    def workers_end(self) -> None:
-        """Go on with the step, after :meth:`workers_begin` has left one."""
-        if self._state == _RUNNING:
-            self._phase.leave_workers()
-
-    def leave_validation(self) -> None:
-        """Note that work on the training batch continues (called by the iterator)."""
-        if self._state == _RUNNING:
-            self.protect("metrics", self.recorder.set_loader, self.train_tag)
 
     # -- results ---------------------------------------------------------------
 
@@ -321,9 +267,8 @@ class Run:
 
     def describe(self) -> str:
         """Return the state in a few words: where it began, number of steps, recorded layers."""
-        layers = [name for name in ("operators", "trace") if getattr(self._options, name)]
-        if self._options.functions is not False:
-            layers.insert(0, "functions")
+        names = ("functions", "operators", "trace")
+        layers = [name for name in names if getattr(self._options, name)]
         where = f" at {self.started_at}" if self.started_at else ""
         steps = plural(self.recorder.steps, "step")
         return f"{self._state}{where}: {steps}, {', '.join(['sections', *layers])}"
@@ -338,15 +283,12 @@ class Run:
         """Whether the run is switched off and never records."""
         return self._state == _OFF
 
-    def snapshot(self) -> Snapshot:
-        """Return the recording so far, raw."""
-        return self._snapshot(whole=True)
+    def snapshot(self, *, whole: bool = True) -> Snapshot:
+        """Return the recording so far, raw.
 
-    def snapshot_so_far(self) -> Snapshot:
-        """Return the recorder's data without the trace, and without asking the GPU for more."""
-        return self._snapshot(whole=False)
-
-    def _snapshot(self, *, whole: bool) -> Snapshot:
+        Args:
+            whole: False: without the trace, and without asking the GPU for more.
+        """
         from fastprof.capture.convert import take_snapshot
         from fastprof.report.source_files import digests
         from fastprof.session.environment.run_metadata import surroundings
@@ -391,7 +333,8 @@ class Run:
                 self.protect(part.kind, part.at_step, count)
         self._next_event = self._event_after(count)
 
-    def _phase_begins(self) -> None:
+    def phase_begins(self) -> None:
+        """Let the parts know that another phase begins."""
         for part in self.parts:
             if part.phase_begins():
                 self._next_event = 0

@@ -103,7 +103,7 @@ class Session:
                 self.run.move_here()
                 torch_owner.claim(self)
                 self.run.facts["framework"] = self._trainer
-                self.run.watches.keep_out_of_steps()
+                self.run.loading.watches.keep_out_of_steps()
             self._steps_before = self.profiler.steps
         except own_errors() as error:  # the training continues without it
             self.fail("The run could not be started", error)

@@ -127,6 +127,7 @@ class Loaders:
         self, run: Run, phases: Phases, fail: Callable[[str, BaseException], None]
     ) -> None:
         self._run = run
+        self._loading = run.loading
         self._phases = phases
         self._fail = fail
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
@@ -139,7 +140,7 @@ class Loaders:
         self._starting = 0
         self._start: _Start | None = None
         self._on = True
-        run.watches.keep_out_of_steps()
+        self._loading.watches.keep_out_of_steps()
         phases.on_training = self._trains
         phases.on_evaluation = self._evaluates
 
@@ -178,7 +179,7 @@ class Loaders:
                 STARTUP.leave_now()
                 start.workers.close()
                 if start.apart:
-                    self._run.workers_end()
+                    self._loading.workers_end()
         if result is not FAILED:
             took_ns = None if start is None else time.perf_counter_ns() - start.began
             resumed = start is not None and start.kept is result
@@ -196,20 +197,20 @@ class Loaders:
     def _start_of(self, loader: Any) -> _Start:
         kept = getattr(loader, "_iterator", None)
         workers = contextlib.ExitStack()
-        profiles = self._run.watches.profiles
+        profiles = self._loading.watches.profiles
         if kept is None and profiles.on:
             # Workers get their owner before they start.
             entry = self._entry_of(loader)
             workers.enter_context(profiles.recorded(loader, entry.tag))
         # Not only the start of processes: else a step would have a part of the section.
-        apart = self._run.workers_begin("start")
+        apart = self._loading.workers_begin("start")
         return _Start(kept, workers, time.perf_counter_ns(), apart)
 
     # -- _BaseDataLoaderIter.__next__
 
     def timed(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function like ``original``, which fetches the next batch of an iterator."""
-        phases, run, own = self._phases, self._run, self._phases.own_time
+        phases, loading, own = self._phases, self._loading, self._phases.own_time
 
         @functools.wraps(original)
         def next_batch(iterator: Any) -> Any:
@@ -223,7 +224,7 @@ class Loaders:
             if not phases.is_plain_fetch():
                 return self._next(iterator, original)
             entry: Any = known.entry
-            tag = run.train_tag = self._last_training = entry.tag
+            tag = loading.train_tag = self._last_training = entry.tag
             self._last, watch = known, known.watch
             phases.fetching = True
             try:
@@ -231,7 +232,7 @@ class Loaders:
                     watch.before(iterator)
                 if samples:
                     own.took(began, ns, apart_ns, samples)
-                batch = run.next_batch(tag, iterator, DATA, original)
+                batch = loading.next_batch(tag, iterator, DATA, original)
                 if watch is not None:
                     watch.after(iterator)
             except StopIteration:
@@ -239,7 +240,7 @@ class Loaders:
                 raise
             finally:
                 phases.fetching = False
-            if run.counting:
+            if loading.counting:
                 entry.batches += 1
             return batch
 
@@ -268,7 +269,7 @@ class Loaders:
             if watch is not None:
                 watch.before(iterator)
             own.took(began, ns, apart_ns)
-            batch = self._run.next_batch(entry.tag, iterator, DATA, original)
+            batch = self._loading.next_batch(entry.tag, iterator, DATA, original)
             if watch is not None:
                 watch.after(iterator)
         except StopIteration:
@@ -277,7 +278,6 @@ class Loaders:
         finally:
             phases.fetching = False
         self._last = known
-        run = self._run
         if known.calls == phases.calls:
             known.ahead = True
         known.calls = phases.calls
@@ -290,12 +290,11 @@ class Loaders:
         else:
             self._last_training = entry.tag
         if entry.split == "train":
-            run.train_tag = entry.tag
-        if run.counting:
+            self._loading.train_tag = entry.tag
+        if self._loading.counting:
             entry.batches += 1
-        known.plain = (
-            known.settled and not known.kept and entry.split == "train" and run.limit.steps is None
-        )
+        unlimited = self._loading.limit.steps is None
+        known.plain = known.settled and not known.kept and entry.split == "train" and unlimited
         return batch
 
     def _before(self, iterator: Any) -> _Pass | None:
@@ -304,7 +303,7 @@ class Loaders:
         Raises:
             StopIteration: the run has reached its limit of steps.
         """
-        if self._run.limit.is_reached():
+        if self._loading.limit.is_reached():
             self._phases.epoch_ends()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
@@ -328,7 +327,7 @@ class Loaders:
         self._phases.fetch_begins(entry.split == "val")
         took_ns, known.took_ns = known.took_ns, None
         if took_ns is not None:
-            watch = self._run.watches.of(entry.tag)
+            watch = self._loading.watches.of(entry.tag)
             known.watch = watch.begin(iterator, took_ns, loader, resumed=known.resumed)
         return known
 
@@ -348,14 +347,14 @@ class Loaders:
         name, split, _ = _told.get(loader, (None, "", None))
         if not split:
             split, sure = self._guess()
-            entry = self._run.registry.find_guessed(loader, name, split, sure=sure)
+            entry = self._loading.registry.find_guessed(loader, name, split, sure=sure)
             if entry is not None and entry.settled:
                 split = entry.split
         return split == "val"
 
     def _entry_of(self, loader: Any, known: str = "") -> LoaderEntry:
         name, split, weight = _told.get(loader, (None, "", None))
-        registry = self._run.registry
+        registry = self._loading.registry
         if split:
             entry = registry.entry(loader, name, split)
         else:
@@ -405,15 +404,15 @@ class Loaders:
             entry = known.entry = self._entry_of(loader, split)
         else:
             entry = old
-            self._run.registry.settle(entry, split)
-        if entry is not old and self._run.counting:
+            self._loading.registry.settle(entry, split)
+        if entry is not old and self._loading.counting:
             # Only one batch has been counted so far: the next one counts for the right entry.
             old.batches, entry.batches = old.batches - 1, entry.batches + 1
-        train_tag = self._run.train_tag
+        train_tag = self._loading.train_tag
         if split == "train":
-            self._run.train_tag = self._last_training = entry.tag
+            self._loading.train_tag = self._last_training = entry.tag
         elif train_tag in (entry.tag, old.tag):
-            self._run.train_tag = self._last_training
+            self._loading.train_tag = self._last_training
         if entry is not old:
             self._run.recorder.set_loader(entry.tag)
 

@@ -287,7 +287,9 @@ class Phases:
 
     def ends_plain_step(self, who: object) -> bool:
         """End a plain step after that of ``who``; False: the end must be handled."""
-        if self.watching or self._again() is not who or self.run.train_tag != self._again_tag:
+        if self.watching or self._again() is not who:
+            return False
+        if self.run.loading.train_tag != self._again_tag:
             return False
         if self._optimizers != [id(who)] or claims or get_ident() != self._thread:
             return False
@@ -470,7 +472,7 @@ class Phases:
 
     def optimizer_made(self, optimizer: Any) -> None:
         """Handle a new optimizer."""
-        self.run.registry.part += 1
+        self.run.loading.registry.part += 1
         self.models.optimizer_made(optimizer)
         self._leaders.made(optimizer)
 
@@ -540,7 +542,7 @@ class Phases:
                 self.models.optimizer_stepped(stepped)
                 if not self._steps_to_look:
                     self._look_for_untrained()
-            tag = self.run.train_tag
+            tag = self.run.loading.train_tag
             self.run.stages.step_ends(stepped, type(stepped).__name__, tag)
             if self._leaders.ends_step(stepped):
                 if self.run.facts.get("steps_ended_by") == "batches":
@@ -634,7 +636,7 @@ class Phases:
         else:
             return
         FORWARD.leave_now()
-        self.run.stages.step_ends(self, "", self.run.train_tag)
+        self.run.stages.step_ends(self, "", self.run.loading.train_tag)
         self._step()
 
     def model_evals(self, module: Any) -> None:
@@ -666,7 +668,7 @@ class Phases:
             if self._was_outside:  # its first batch was mistaken for one of the next epoch
                 self._was_outside = False
                 self._enter_outside()
-            self.run.validation.begins()
+            self.run.loading.validation.begins()
             self._eval_opened = EVAL.enter_phase()
             self._watch()
 
@@ -674,8 +676,8 @@ class Phases:
         if self.evaluating:
             self._close_evaluation()
             self._trained_since = 0
-            self.run.validation.ends()
-            self.run.leave_validation()
+            self.run.loading.validation.ends()
+            self.run.loading.leave_validation()
 
     def _close_evaluation(self) -> None:
         FORWARD.leave_now()

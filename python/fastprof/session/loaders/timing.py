@@ -262,6 +262,8 @@ class LoopState(Protocol):
     def next_batch(self) -> Callable[..., Any]: ...
     @property
     def watches(self) -> Watches: ...
+    @property
+    def registry(self) -> LoaderRegistry: ...
     def leave_validation(self) -> None: ...
 
 
@@ -439,7 +441,6 @@ def check_loader(iterable: object, name: object, split: object, weight: object) 
 
 def wrap(
     run: LoopState,
-    registry: LoaderRegistry,
     iterable: Iterable[Any],
     name: str | None,
     split: str,
@@ -450,7 +451,7 @@ def wrap(
         if name is None:
             return iterable
         iterable = iterable._fp_of
-    entry = registry.entry(iterable, name, split)
+    entry = run.registry.entry(iterable, name, split)
     if weight is not None:
         entry.weight = float(weight)
     if isinstance(iterable, Iterator):
