@@ -5,6 +5,7 @@
 #include "py/this_thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 typedef struct retired {
@@ -20,14 +21,14 @@ static PyObject *lock;
 static unsigned inside;  /* guarded */
 static retired *waiting; /* guarded */
 
-static int alone; /* see fp_guard_is_alone() */
+static _Atomic int alone; /* see fp_guard_is_alone() */
 
 /* The other threads do not exist here.  Runs before any other code of the
  * child: hooks of other modules send events. */
 static void
 forked(void)
 {
-    alone = 1;
+    atomic_store(&alone, 1);
     inside = fp_this_thread->guarded;
     fp_compat_critical_reset(lock, inside != 0);
 }
@@ -94,16 +95,21 @@ fp_guard_end(fp_guard *g)
 int
 fp_guard_is_alone(void)
 {
-    alone = alone && fp_compat_has_one_thread();
-    return alone;
+    if (!atomic_load(&alone)) {
+        return 0;
+    }
+    /* Threads that begin meanwhile may ask, too. */
+    if (!fp_compat_has_one_thread()) {
+        atomic_store(&alone, 0);
+        return 0;
+    }
+    return 1;
 }
 
 int
 fp_guard_child_records(void)
 {
-    int first = alone;
-    alone = 0;
-    return first;
+    return atomic_exchange(&alone, 0);
 }
 
 void
