@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastprof.errors import SnapshotError
 from fastprof.findings.measurements import Facts
+from fastprof.render.screen import closed_lines
 from fastprof.report.outliers import find_outliers
 from fastprof.results.report import build_report
 from fastprof.session.stages import Stages
@@ -16,6 +17,7 @@ from fastprof.snapshot import Snapshot
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 from fastprof.snapshot.stages import Stage
 from fastprof.snapshot.steps import SplitPlace
+from fastprof.tables.overview import overview
 from unit.findings_runs import found, gpu_layer, run
 
 
@@ -179,3 +181,68 @@ def test_steps_without_a_wait_show_nothing_in_a_run_with_stages() -> None:
         for stages in ((), known)
     ]
     assert parts[0] != parts[1]
+
+
+class Switched(Recorder):
+    """Plain steps of 10 ns; the automatic sections are off in all but those listed.
+
+    Other steps wait longer for data.
+    """
+
+    def __init__(self, seen: set[int], hooked: int = 0) -> None:
+        super().__init__()
+        self.seen, self.hooked = seen, hooked
+
+    def window(self, first: int, plain: bool = False, /) -> dict[str, Any]:
+        numbers = range(first, len(self.walls))
+        if not plain:
+            numbers = range(first, min(first + self.hooked, len(self.walls)))
+        columns = {
+            "data": [2 if plain and i not in self.seen else 1 for i in numbers],
+            "forward": [6 if not plain or i in self.seen else 0 for i in numbers],
+            "optimizer": [2 if not plain or i in self.seen else 0 for i in numbers],
+        }
+        return {
+            "wall_ns": array("q", (self.walls[i] for i in numbers)).tobytes(),
+            "measured": len(self.walls),
+            "sections": [(name, array("q", of).tobytes()) for name, of in columns.items()],
+        }
+
+
+def shares(recorder: Recorder) -> list[dict[str, float]]:
+    """Return the share of each section in two stages of 100 steps of 10 ns."""
+    stages = Stages(recorder, "loader{}".format)  # type: ignore[arg-type]
+    for optimizer, tag in ((Optimizer(), 0), (Optimizer(), 1)):
+        for _ in range(100):
+            stages.step_ends(optimizer, "SGD", tag)
+            recorder.walls.append(10)
+    made = replace(run({"data": 30}), stages=stages.stages())
+    return [{n: share for n, _, share in row.sections} for row in build_report(made).stages]
+
+
+def test_sections_of_a_stage_are_those_of_its_steps_that_have_them() -> None:
+    """A budget switches the automatic sections of most plain steps off: no step lost its parts."""
+    first, second = shares(Switched({3, 150, 160}))
+    for parts in (first, second):
+        data = parts["data"]
+        assert data == pytest.approx(0.2, abs=0.01)
+        assert parts["forward"] == pytest.approx((1 - data) * 6 / 9, abs=0.01)
+        assert parts["(unaccounted)"] == pytest.approx((1 - data) * 1 / 9, abs=0.01)
+    # Functions were recorded in four steps of the stage.
+    assert shares(Switched({3}, hooked=4))[1]["forward"] == pytest.approx(0.6)
+
+
+def test_a_stage_without_a_step_that_has_sections_does_not_guess() -> None:
+    first, second = shares(Switched({3}))
+    assert first["forward"] > 0.5
+    assert second == {}
+
+
+def test_the_headline_has_no_mean_over_stages() -> None:
+    """Steps of 2 and 100 ms are no "100 steps of 51 ms"."""
+    stages = (stage(0, "loader0", 2, 1), stage(50, "loader1", 100, 40))
+    made = build_report(replace(run({"data": 30, "forward": 40}), stages=stages))
+    text = "\n".join(closed_lines(made, 80))
+    assert "steps in 2 stages" in text.splitlines()[0]
+    assert "stage 1 (Adam, loader0) 50 steps of 2.00 ms" in text
+    assert dict(overview(made))["step time"] == "2.00 ms in stage 1, 100 ms in stage 2"

@@ -272,8 +272,8 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
 
 def _by_stage(facts: Facts, draft: Draft) -> tuple[str, ...]:
     """Return in which stage of the run the sections of a finding have most of their time."""
-    stages = facts.report.stages
-    if not stages or not draft.sections:
+    stages = [stage for stage in facts.report.stages if stage.sections]
+    if len(stages) < 2 or not draft.sections:
         return ()
     most = max(stages, key=lambda stage: stage.share(*draft.sections) * stage.mean_ms * stage.steps)
     parts = [f"{percent(stage.share(*draft.sections))} of {stage.name}" for stage in stages]

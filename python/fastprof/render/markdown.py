@@ -66,6 +66,8 @@ def _blocks(report: Report, rows: int) -> list[Block]:
 
 
 def _headline(report: Report) -> str:
+    if report.stages:
+        return f"{plural(report.measured_steps, 'step')} in {plural(len(report.stages), 'stage')}"
     if report.shown_steps.mean_ms is not None:
         return f"{duration(report.shown_steps.mean_ms)} per step"
     return f"{duration(report.wall_ms)} recorded"

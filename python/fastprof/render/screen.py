@@ -74,10 +74,12 @@ def headline(report: Report, width: int) -> list[str]:
     """Return the program, the length of its steps and the cost of recording them."""
     meta, steps = report.meta, report.shown_steps
     parts = []
-    if steps.mean_ms is not None:
-        among = steps.measured + (report.steps.measured if report.plain is not None else 0)
+    if report.stages:  # a mean over steps of different kinds is the length of none
+        stages = plural(len(report.stages), "stage")
+        parts.append(f"{plural(report.measured_steps, 'step')} in {stages}")
+    elif steps.mean_ms is not None:
         parts.append(
-            f"{plural(among, 'step')} of {duration(steps.mean_ms)} "
+            f"{plural(report.measured_steps, 'step')} of {duration(steps.mean_ms)} "
             f"({_percentiles(steps.mean_ms, (('p50', steps.p50_ms), ('p95', steps.p95_ms)))})"
         )
     elif steps.count:

@@ -32,7 +32,7 @@ def blocks(report: Report, width: int) -> list[Block]:
     """Return the report in reading order."""
     head = [Text(line) for line in summary(report)]
     if report.steps.count:
-        head.append(Text(steps_line(report.shown_steps), rest="  "))
+        head.append(Text(steps_line(report), rest="  "))
     head += [Text(line, rest="  ") for line in gpu_lines(report)]
     tree = functions_lines(report, width, _USER_ROWS)
     overhead = Text(f"Overhead: {report.overhead.text}", rest="  ")

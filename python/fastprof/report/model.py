@@ -76,6 +76,11 @@ class Report:
         return self.plain or self.steps
 
     @property
+    def measured_steps(self) -> int:
+        """How many steps were measured, with functions and without."""
+        return self.steps.measured + (self.plain.measured if self.plain is not None else 0)
+
+    @property
     def shown_snapshot_steps(self) -> Steps:
         """The same as recorded."""
         plain = self.snapshot.plain_steps

@@ -11,7 +11,8 @@ from fastprof.snapshot.stages import Stage
 class StageRow:
     """One stage: its steps, as measured.
 
-    ``sections`` are the top-level sections and the rest, as (name, ms per step, share of the step).
+    ``sections`` are the top-level sections and the rest, as (name, ms per step, share of the step);
+    none: they are unknown.
     """
 
     name: str
@@ -56,6 +57,7 @@ def _row(name: str, stage: Stage) -> StageRow:
         sections=tuple(
             (section, ns / n / 1e6, ns / whole)
             for section, ns in (*stage.sections, (UNACCOUNTED, rest))
+            if stage.sections
         ),
         optimizer=stage.optimizer,
         loader=stage.loader,

@@ -8,14 +8,19 @@ time (the clients of federated training), or if there are too many (folds, clien
 
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from fastprof.capture.options import Recorder
+from fastprof.report.phase_names import BACKWARD, DATA, FORWARD, OPTIMIZER
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.stages import MAX_STAGES, Stage
+
+#: Each step of a loop whose sections are automatic has one of these.
+_AUTOMATIC = (FORWARD, BACKWARD, OPTIMIZER)
 
 
 @dataclass(slots=True)
@@ -100,13 +105,11 @@ class Stages(Part):
 
     def _result(self, stage: _Open) -> tuple[int, Stage]:
         """Return the number of measured steps so far, and the stage if it ends now."""
-        window = self._recorder.window(stage.first) or {}
-        plain = self._recorder.window(stage.first, True) or {}
-        if len(plain.get("wall_ns", b"")) > len(window.get("wall_ns", b"")):
-            window = plain
-        walls = sorted(array("q", window.get("wall_ns", b"")))
-        measured = window.get("measured", stage.before)
-        sums = {name: sum(array("q", column)) for name, column in window.get("sections", ())}
+        windows = [self._recorder.window(stage.first, plain) or {} for plain in (False, True)]
+        windows.sort(key=lambda window: -len(window.get("wall_ns", b"")))
+        walls = sorted(array("q", windows[0].get("wall_ns", b"")))
+        measured = windows[0].get("measured", stage.before)
+        parts = next(filter(None, map(_parts, windows)), {})
         return measured, Stage(
             first=stage.first,
             steps=max(0, measured - stage.before),
@@ -116,7 +119,7 @@ class Stages(Part):
             sum_ns=sum(walls),
             p50_ns=walls[len(walls) // 2] if walls else 0,
             p95_ns=walls[len(walls) * 95 // 100] if walls else 0,
-            sections=tuple((name, ns) for name, ns in sums.items() if ns),
+            sections=tuple((n, round(part * sum(walls))) for n, part in parts.items() if part),
         )
 
     def metrics(self) -> dict[str, float]:
@@ -131,3 +134,23 @@ class Stages(Part):
         if len(self._stages) < 2:
             return ()
         return tuple(stage.result or self._result(stage)[1] for stage in self._stages)
+
+
+def _parts(window: Mapping[str, Any]) -> dict[str, float]:
+    """Return each section's part of a step; none: no step has sections.
+
+    Automatic sections may be off in most steps (see :mod:`fastprof.session.function_windows`), the
+    loaders' are not.
+    """
+    walls = array("q", window.get("wall_ns", b""))
+    columns = {name: array("q", column) for name, column in window.get("sections", ())}
+    phases = [columns[name] for names in _AUTOMATIC for name in names if name in columns]
+    have = [not phases or any(column[i] for column in phases) for i in range(len(walls))]
+    seen = sum(compress(walls, have))
+    if not seen:
+        return {}
+    parts = {name: sum(compress(of, have)) / seen for name, of in columns.items()}
+    always = {name: sum(columns[name]) / sum(walls) for name in DATA if name in columns}
+    others = 1.0 - sum(parts[name] for name in always)
+    scale = (1.0 - sum(always.values())) / others if others > 0 else 1.0
+    return {name: always.get(name, part * scale) for name, part in parts.items()}

@@ -18,8 +18,8 @@ class Stage(Record):
 
     ``first`` is the 0-based number of its first step, ``steps`` the number of its measured steps.
     The times are those of the last ``timed`` of them (at most 4096): their sum, their median and
-    95th percentile, and the sums of the top-level sections.  ``optimizer`` is a class, ``loader`` a
-    loader's name; empty: none.
+    95th percentile, and the sums of the top-level sections (none: unknown).  ``optimizer`` is a
+    class, ``loader`` a loader's name; empty: none.
     """
 
     first: Count

@@ -29,6 +29,8 @@ def known_figures(report: Report) -> tuple[tuple[str, str], ...]:
 
 def _step_time(report: Report) -> str:
     steps = report.shown_steps
+    if report.stages:
+        return ", ".join(f"{number(row.mean_ms)} ms in {row.name}" for row in report.stages)
     if steps.mean_ms is None:
         return "n/a"
     cv = with_percent(steps.cv)

@@ -13,7 +13,6 @@ from fastprof.report.rows import (
     UNACCOUNTED,
     FunctionRow,
     SectionRow,
-    StepTable,
     ThreadTable,
     call_counts,
     key_of,
@@ -72,13 +71,20 @@ def summary(report: Report) -> list[str]:
     return lines
 
 
-def steps_line(steps: StepTable) -> str:
+def steps_line(report: Report) -> str:
     """Return the statistics of single steps in one line."""
+    steps = report.shown_steps
     if steps.wall_ns is None:
         return f"{plural(steps.count, 'step')}, all warm-up"
+    skipped = counted(steps.count - report.measured_steps)
+    which = f"{plural(steps.measured, 'step')} measured, {skipped} skipped"
+    if report.plain is not None:
+        which = (
+            f"{plural(report.measured_steps, 'step')} measured, {skipped} skipped; "
+            f"{counted(report.steps.measured)} with functions, of the others"
+        )
     return (
-        f"{plural(steps.measured, 'step')} measured, "
-        f"{counted(steps.count - steps.measured)} skipped; ms per step: "
+        f"{which}; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
         f"cv {with_percent(steps.cv)}"

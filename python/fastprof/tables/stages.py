@@ -57,7 +57,7 @@ def stages_brief(report: Report) -> Table:
 def _sections(stages: tuple[StageRow, ...]) -> list[str]:
     """Return the names of all sections, in the order of a step, the rest last."""
     names = dict.fromkeys(name for stage in stages for name, *_ in stage.sections[:-1])
-    return [*names, *dict.fromkeys(stage.sections[-1][0] for stage in stages)]
+    return [*names, *dict.fromkeys(stage.sections[-1][0] for stage in stages if stage.sections)]
 
 
 def _of(stage: StageRow, section: str) -> tuple[str, str]:
