@@ -88,13 +88,13 @@ def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
 def stated_cost(file: str) -> tuple[float | None, float | None, int, int]:
     """Return what the report of a saved run says of its steps.
 
-    That is the part of their time that fastprof took, at least and at most; the number of steps,
-    and of those that were recorded with functions.
+    That is the part of their time that fastprof took, and its bound; the number of steps, and of
+    those that were recorded with functions.
     """
     report = fastprof.load(file)
     cost, steps = report.overhead, report.steps
     recorded = steps.count - steps.skipped - steps.apart
-    return cost.least_steps_share, cost.steps_share, steps.count, recorded
+    return cost.share, cost.most_share, steps.count, recorded
 
 
 def stats(run: Callable[[], object]) -> tuple[dict[Any, Any], dict[Any, Any]]:

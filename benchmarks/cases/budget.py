@@ -84,8 +84,10 @@ def _row(name: str, runs: list[tuple[Process, Process]], file: str) -> tuple[Cel
     def pairs(figure: str) -> list[tuple[float, float]]:
         return [(getattr(alone, figure), getattr(ours, figure)) for alone, ours in runs]
 
-    least, most, steps, recorded = fastprof_adapter.stated_cost(file)
-    share = "none" if most is None else f"{100 * (least or 0.0):.1f}-{100 * most:.1f}"
+    stated, most, steps, recorded = fastprof_adapter.stated_cost(file)
+    share = "none"
+    if stated is not None and most is not None:
+        share = f"{100 * stated:.1f} (at most {100 * most:.1f})"
     return (
         name,
         _shown(pairs("loop_cpu")),

@@ -73,7 +73,7 @@ def test_a_recording_has_the_machines_time(frozen: dict[str, str]) -> None:
         assert 0.8 * took < step < 1.25 * took, (step, took)
         text = prof.report().to_text()
         text = " ".join(text.split())
-        assert "overhead unknown" in text, text
+        assert "cost unknown" in text, text
         """),
         env=frozen,
     )

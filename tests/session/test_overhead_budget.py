@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import fastprof
 import pytest
@@ -230,6 +234,28 @@ def test_the_program_and_its_user_choose_the_budget(monkeypatch: pytest.MonkeyPa
         fastprof.Profiler(overhead=1)
     with pytest.raises(TypeError, match="overhead is '1%'"):
         fastprof.Profiler(overhead="1%")  # type: ignore[arg-type]
+
+
+def test_a_wrong_environment_variable_is_reported_once_and_harms_no_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import fastprof\n"
+        "for _ in range(2):\n"
+        "    with fastprof.Profiler(gpu=False, ranks=False) as prof:\n"
+        "        prof.step()\n"
+        "print('done')\n"
+    )
+    for flags in ([], ["-W", "error"]):
+        done = subprocess.run(
+            [sys.executable, *flags, str(program)],
+            env=os.environ | {"FASTPROF_OVERHEAD": "junk", "FASTPROF": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.startswith("done")
+        reports = done.stderr.count("FASTPROF_OVERHEAD is 'junk', expected a part such as 1%")
+        assert reports == 1 or (flags and reports > 1)
 
 
 @pytest.fixture

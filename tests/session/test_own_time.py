@@ -127,7 +127,8 @@ def test_the_parts_are_in_the_report_and_add_up() -> None:
     assert overhead.sections_ms > 2000 * section_costs()[2] / 1e6 * 0.99
     assert overhead.estimated_ms == overhead.sections_ms
     assert re.search(
-        r"fastprof cost an estimated [\d.]+ ms \([\d.]+ % of wall time\): sections, steps and "
+        r"fastprof cost [\d.]+ % of the steps' time; in the whole run it cost an estimated "
+        r"[\d.]+ ms: sections, steps and "
         r"loaders [\d.]+ ms\. Functions were not recorded\.$",
         overhead.text,
     )
@@ -141,7 +142,11 @@ def test_functions_are_a_part(tmp_path: Path) -> None:
     assert overhead.functions_ms is not None
     assert overhead.sections_ms is not None
     assert overhead.estimated_ms == pytest.approx(
-        overhead.functions_ms + overhead.sections_ms + overhead.bytecode_ms + overhead.windows_ms
+        overhead.functions_ms
+        + overhead.sections_ms
+        # Only the most is known of slower bytecode, unless the run measured it.
+        + overhead.bytecode_ms * (0.5 if "up to" in overhead.text else 1.0)
+        + overhead.windows_ms
     )
     assert "functions " in overhead.text
     assert "The cost of functions was subtracted" in overhead.text

@@ -8,6 +8,7 @@ import time
 import fastprof
 import pytest
 from fastprof.findings.checklist import checklist_lines
+from fastprof.report.figures import percent_at_most
 from helpers import check_patiently
 
 
@@ -246,7 +247,7 @@ def test_the_checklist_is_about_measured_steps_in_every_phase() -> None:
         assert checklist_lines(report.in_phase(phase)) == expected
 
 
-def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
+def test_the_cost_in_the_first_line_is_that_of_the_steps() -> None:
     def small() -> None:
         pass
 
@@ -258,12 +259,14 @@ def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
         for _ in range(12):
             time.sleep(0.01)
             prof.step()
-    overhead = prof.report().overhead
-    assert overhead.steps_share is not None
+    report = prof.report()
+    overhead = report.overhead
+    assert overhead.of_steps
     assert overhead.share is not None
-    assert 0 < overhead.steps_share < overhead.share
-    headline = prof.report().to_text().split("\n\n")[0]
-    assert "% of a step" in " ".join(headline.split())
+    assert overhead.estimated_ms is not None
+    assert 0 < overhead.share < overhead.estimated_ms / report.wall_ms
+    headline = " ".join(report.to_text().split("\n\n")[0].split())
+    assert f"cost {percent_at_most(overhead.share, overhead.most_share)}" in headline
 
 
 def test_files_saved_without_a_step_in_between_are_one_checkpoint() -> None:

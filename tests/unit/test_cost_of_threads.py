@@ -52,7 +52,7 @@ def run(
     first = range(30, 30 + 14 * 10, 14)
     slices = [ns(ms) for ms in (0, 2, -2, 3, -1, 0, 1, -3, 2, -2)]
     steps = Steps(
-        count=N + 3 + 30, skipped=3, apart=30, sum_ns=N * step, recent_ns=(step,) * N,
+        count=N + 3, skipped=3, sum_ns=N * step, recent_ns=(step,) * N,
         series=StepSeries(
             first=3, start_ns=(0,) * N, wall_ns=(step,) * N, cpu_wait_ns=(own_wait,) * N
         ),
@@ -100,8 +100,8 @@ def test_the_hook_in_a_thread_that_the_step_waits_for_is_a_cost_of_the_step_once
     assert found is not None
     assert found.value == found.low == found.high == pytest.approx(ns(COST + COST_BESIDE))
     report = build_report(snapshot)
-    assert report.overhead.least_steps_share == pytest.approx(truth, rel=0.01)
-    assert report.overhead.steps_share == pytest.approx(truth, rel=0.01)
+    assert report.overhead.share == pytest.approx(truth, rel=0.01)
+    assert report.overhead.most_share == pytest.approx(truth, rel=0.01)
     step = unprofiled_step(snapshot)
     assert step is not None
     wall_ms = snapshot.steps.recent_ns[0] / MS
@@ -117,7 +117,7 @@ def test_a_wait_for_another_thread_does_not_contain_the_hook_s_cost_there() -> N
     assert split["compute"] == pytest.approx(OWN)
     # One figure on the screen.
     own = next(row for row in report.steps.rows if row.name == OWN_COST)
-    assert own.share == pytest.approx(report.overhead.steps_share, rel=0.01)
+    assert own.share == pytest.approx(report.overhead.share, rel=0.01)
 
 
 def test_what_a_finding_promises_of_a_wait_lacks_the_hook_s_cost_though_nothing_measured_it() -> (
@@ -135,7 +135,7 @@ def test_a_thread_that_no_step_waits_for_costs_the_step_nothing() -> None:
     found = correct(snapshot)
     assert found.factors is not None
     assert found.factors.others == pytest.approx(0.0)
-    assert build_report(snapshot).overhead.steps_share == pytest.approx(COST / (OWN + COST))
+    assert build_report(snapshot).overhead.share == pytest.approx(COST / (OWN + COST))
     # Its own functions are corrected all the same.
     left = sum(found.self_ns[1]) / N / MS
     assert left == pytest.approx(BESIDE, rel=0.01)

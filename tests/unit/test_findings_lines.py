@@ -204,9 +204,7 @@ def test_savings_say_what_they_are_a_part_of_if_much_of_the_step_is_fastprof_s(o
     rows = [replace(row, share=(row.share or 0.0) * (1.0 - own)) for row in report.steps.rows]
     rows.append(StepSection("(fastprof)", None, 0, 100.0 * own, own))
     report = replace(report, steps=replace(report.steps, rows=tuple(rows)))
-    said = (
-        "fastprof takes 50.0 % of a recorded step. Of a step without it, each saving is a larger "
-    )
+    said = "fastprof takes 50.0 % of a step. Of a step without it, each saving is a larger "
     for lines in (
         verdict_lines(report, 200),
         plain(findings_block(report)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -9,8 +10,9 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.render.html import write
 from fastprof.render.screen import screen_lines
-from fastprof.report.figures import number, percent, percent_between
+from fastprof.report.figures import number, percent, percent_at_most
 from fastprof.results.report import Report, build_report
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 from unit.comparisons import run
@@ -107,15 +109,20 @@ def test_loading_data_has_one_share(report: Report) -> None:
 def test_the_stated_overhead_includes_the_row_of_fastprofs_cost(report: Report) -> None:
     lines = screen_lines(report, 200)
     of_row = float(cells(lines, "where a step goes", "(fastprof)")[2])
-    stated = re.search(r"overhead (?:at most |([\d.]+) to )?([\d.]+) % of a step", lines[0])
+    stated = re.search(r"cost ([\d.]+) %", lines[0])
     assert stated is not None
-    low = "0" if "overhead at most" in lines[0] else stated[2]
-    assert float(stated[1] or low) <= of_row <= float(stated[2])
+    assert of_row <= float(stated[1])
+    shown = f"fastprof cost {stated[1]} %"
+    assert report.overhead.text.startswith(shown)
+    assert shown in report.to_text(full=True)
+    assert percent(json.loads(report.to_json())["overhead"]["share"]) == stated[1]
+    page = io.StringIO()
+    write(report, page)
+    assert f'{stated[1]} %</dd><dd class="minor">of the steps' in page.getvalue()
     assert "adds" not in " ".join(lines)
 
 
-def test_a_range_that_tells_nothing_is_its_upper_end() -> None:
-    """ "2.21 to 41.3 %" tells nobody what a run cost."""
-    assert percent_between(0.0221, 0.413) == "at most 41.3 %"
-    assert percent_between(0.13, 0.413) == "13.0 to 41.3 %"
-    assert percent_between(0.413, 0.413) == "41.3 %"
+def test_a_cost_is_one_figure_with_its_bound() -> None:
+    assert percent_at_most(0.13, 0.413) == "13.0 % (at most 41.3 %)"
+    assert percent_at_most(0.413, 0.413) == "41.3 %"
+    assert percent_at_most(None, None) == "n/a"

@@ -13,7 +13,7 @@ from fastprof.report.notes import has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.threads import training_thread
 from fastprof.report.waits import wait_for_children, without_waits
-from fastprof.tables.cells import duration, percent, percent_between, shortened
+from fastprof.tables.cells import duration, percent, percent_at_most, shortened
 from fastprof.tables.findings import closing_lines, verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
@@ -87,17 +87,11 @@ def headline(report: Report, width: int) -> list[str]:
     parts.append(f"{duration(report.wall_ms)} recorded")
     cost = report.overhead
     if cost.functions_ms is None and has_functions(report.snapshot):
-        parts.append("overhead unknown")
-    elif report.plain is not None and cost.share is not None:
-        parts.append(f"cost {percent_between(cost.least_share, cost.share)} of the run")
-        parts.append(f"functions from {plural(report.steps.measured, 'step')}")
-    elif cost.steps_share is not None:
-        # The table's row lacks what has no known place, and is a part of waits for a CPU as well.
-        least = min((cost.least_steps_share or 0.0, *_located(report)))
-        share = percent_between(least, cost.steps_share)
-        parts.append(f"overhead {share} of a step")
+        parts.append("cost unknown")
     elif cost.share is not None:
-        parts.append(f"overhead {percent_between(cost.least_share, cost.share)}")
+        parts.append(f"cost {percent_at_most(cost.share, cost.most_share)}")
+    if report.plain is not None:
+        parts[-1] += f"; functions from {plural(report.steps.measured, 'step')}"
     if steps.count and (error := meta.get("ended_by")):
         parts.append(f"ended by {readable(str(error), 60)}")
     ranks = meta.get("world_size")
@@ -105,11 +99,6 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
     program = elided(readable(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
-
-
-def _located(report: Report) -> list[float]:
-    """Return the share of the row of fastprof's cost, if there is one."""
-    return [row.share for row in report.steps.rows if row.name == OWN_COST and row.share]
 
 
 def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) -> str:

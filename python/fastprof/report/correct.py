@@ -57,25 +57,6 @@ class Correction:
     factors: HookFactors | None = None
     waits_ns: int = 0
 
-    @property
-    def least_ns(self) -> int | None:
-        """The least that the hook cost, bytecode included; None: not calibrated.
-
-        Without ``factors`` the share of bytecode in a function's time is unknown: the time may
-        belong to operators on arrays, which the hook does not slow.
-        """
-        if self.overhead_ns is None or self.factors is None:
-            return self.overhead_ns
-        return round((self.overhead_ns + self.bytecode_ns) * self.factors.least)
-
-    @property
-    def most_ns(self) -> int | None:
-        """The most that the hook cost, bytecode included; None: not calibrated."""
-        if self.overhead_ns is None:
-            return None
-        most = 1.0 if self.factors is None else self.factors.most
-        return round((self.overhead_ns + self.bytecode_ns) * most)
-
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     """Return the corrected exclusive time of every node, computed once per snapshot.

@@ -86,20 +86,14 @@ def with_percent(share: float | None) -> str:
     return "n/a" if share is None else f"{percent(share)} %"
 
 
-def percent_between(least: float | None, most: float | None) -> str:
-    """Format a fraction of 1 between bounds: ``9.1 to 24 %``, ``at most 24 %``.
+def percent_at_most(share: float | None, most: float | None) -> str:
+    """Format a fraction of 1 with its bound: ``0.62 % (at most 0.91 %)``.
 
-    One figure if both bounds have the same text.
+    One figure if both have the same text; ``n/a``: unknown.
     """
-    if least is None or most is None or percent(least) == percent(most):
-        return with_percent(most)
-    if least < _TOO_LOW * most:
-        return f"at most {percent(most)} %"
-    return f"{percent(least)} to {percent(most)} %"
-
-
-#: A lower bound below this part of the upper one tells nothing, and is left out.
-_TOO_LOW = 0.25
+    if share is None or most is None or percent(share) == percent(most):
+        return with_percent(share)
+    return f"{percent(share)} % (at most {percent(most)} %)"
 
 
 def chosen_percent(share: float) -> str:

@@ -24,9 +24,6 @@ LEAST_BLOCKS = 6
 #: The calibration is adjusted if the hook's cost is known to that part.
 _KNOWN_STEP, _KNOWN_COST = 0.05, 0.25
 
-#: If half of the interval is above this part of the hook's cost, the report gives the interval.
-_ONE_FIGURE = 0.1
-
 #: Confidence in the calibration, as standard deviations: of the factor for calls, of the share of
 #: bytecode's time, and of its estimate for a part of a step.
 _CALLS_MAY, _BYTECODE_MAY, _PART_MAY = 0.3, 0.15, 0.05
@@ -37,7 +34,8 @@ _OTHERS = 0.05
 #: A thread that waits for a CPU for this part of its CPU time runs on a busy machine.
 _BUSY = 0.1
 
-_PLAIN = RUN_PHASES.index("unprofiled")
+#: Phases of the run without steps.
+_ELSEWHERE = ("setup", "validation", "checkpoint", "outside")
 
 #: Bounds that no observed program reached.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
@@ -81,16 +79,13 @@ class HookFactors:
     ``bound``: the run gives only limits of the hook's cost, and the calibration's estimate is
     outside of them, where the nearer one counts, or below their middle, where the estimate counts.
     The estimate is too high if a step waits until a fixed time, and the hook's cost shortens the
-    wait.  ``least`` and ``most`` are the limits to state, as multiples of what counts.  A step
-    takes longer by ``others``, a part of the hook's cost in other threads: they wait with it for
-    the interpreter, but not where the step waits for nothing or runs in C.
+    wait.  A step takes longer by ``others``, a part of the hook's cost in other threads: they wait
+    with it for the interpreter, but not where the step waits for nothing or runs in C.
     """
 
     calls: float
     bytecode: float
     bound: bool = False
-    least: float = 1.0
-    most: float = 1.0
     others: float = 1.0
 
 
@@ -200,7 +195,7 @@ class OwnCosts:
     ``timed`` is the time of sections, steps and loaders, None if it was not recorded; ``unhooking``
     is its part for removing and restoring the function hook, which no measured step contains.
     ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.  All are of the whole
-    run; ``part`` of them, except ``unhooking``, is in measured steps.
+    run; each step has ``part`` of them, except ``unhooking``.
     """
 
     timed: float | None
@@ -209,44 +204,35 @@ class OwnCosts:
     part: float
 
     @property
-    def timed_in_steps(self) -> float:
-        """Timed costs inside measured steps."""
+    def timed_in_step(self) -> float:
+        """Timed cost of a step."""
         return self.part * max(0.0, (self.timed or 0.0) - self.unhooking)
 
     @property
-    def in_steps(self) -> float:
-        """All costs that may have lengthened measured steps."""
-        return self.timed_in_steps + self.part * self.untimed
+    def in_step(self) -> float:
+        """All costs that may have lengthened a step."""
+        return self.timed_in_step + self.part * self.untimed
 
 
 def own_costs(whole: Snapshot) -> OwnCosts:
     """Return the time of fastprof's own code outside of the function hook.
 
-    A file may hold any number: an impossible one (NaN, negative, centuries) counts as not recorded.
+    Section entries share it out between steps and the rest of the run.  Plain steps may lack
+    automatic sections, so that all steps count like those with functions.  A file may hold any
+    number: an impossible one (NaN, negative, centuries) counts as not recorded.
     """
     timed, unhooking, untimed = (
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
         for ns in (whole.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
     )
-    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, _part_in(whole, STEPS))
-
-
-def plain_cost_ns(whole: Snapshot) -> float:
-    """Return the timed cost of fastprof's own code in plain steps, which have no function hook."""
-    costs = own_costs(whole)
-    return _part_in(whole, _PLAIN) * max(0.0, (costs.timed or 0.0) - costs.unhooking)
-
-
-def _part_in(whole: Snapshot, phase: int) -> float:
-    """Return the part of the cost of sections, steps and loaders that is in steps of a phase.
-
-    Section entries share it out between the phases of the run; without them steps do.
-    """
-    entries = sum(row.count for row in whole.sections)
-    if whole.phases and entries:
-        return sum(row.count for row in whole.sections if row.phase == phase) / entries
-    steps = whole.steps if phase == STEPS else whole.plain_steps
-    return steps.measured / max(1, whole.steps.count) if steps is not None else 0.0
+    steps = whole.steps
+    entries = [0] * len(RUN_PHASES)
+    for row in whole.sections:
+        entries[row.phase] += row.count
+    of_step = entries[STEPS] / steps.measured if steps.measured and whole.phases else 0.0
+    elsewhere = sum(entries[RUN_PHASES.index(name)] for name in _ELSEWHERE) if of_step else 0
+    part = of_step / (of_step * steps.count + elsewhere) if of_step else 1.0 / max(1, steps.count)
+    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, part)
 
 
 def is_uneven(snapshot: Snapshot) -> bool:
@@ -264,7 +250,7 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     walls = step_walls(snapshot)
     if hook is None or not walls or not snapshot.steps.measured:
         return None
-    own_ns = own_costs(snapshot).in_steps / snapshot.steps.measured
+    own_ns = own_costs(snapshot).in_step
     # No hook makes a program faster: a negative cost is chance.
     hook_ns = max(0.0, hook.value)
     running_ns = median(running_times(snapshot))
@@ -358,35 +344,29 @@ def hook_factors(
 def _bounded(total: _Part, slower: float) -> HookFactors | None:
     """Combine the calibration's costs with the run's limits; None: they agree.
 
-    Outside of the limits the costs are scaled to the nearer one.  Below the run's median they stay,
-    and the median is the most that is stated.  Where the median lies between calls alone and calls
-    with the calibration's bytecode, it counts.
+    Outside of the limits the costs are scaled to the nearer one.  Below the run's median they stay.
+    Where the median lies between calls alone and calls with the calibration's bytecode, it counts.
     """
     cost = total.cost
     assert cost is not None
     said = total.calls + slower * max(0.0, total.python - total.calls_in_python)
     if cost.low > said:
-        nearer = replace(total, cost=Interval(cost.low, cost.low, cost.low))
-        found = _exact(nearer, 1.0, slower)
-        return found and replace(found, bound=True, most=cost.high / cost.low)
+        found = _exact(replace(total, cost=Interval(cost.low, cost.low, cost.low)), 1.0, slower)
+        return found and replace(found, bound=True)
     if cost.value > said:
-        least = max(cost.low, total.calls)
-        return HookFactors(1.0, slower, bound=True, least=least / said, most=cost.value / said)
+        return HookFactors(1.0, slower, bound=True)
     most = max(cost.high, cost.error)
     if most >= said:
         return None
     left = total.python - total.calls_in_python
     if slower and left > 0 and total.calls <= cost.value:
         # How much slower bytecode is depends on the program: the calibration gives a bound.
-        limits = max(0.0, cost.low) / cost.value, most / cost.value
-        bytecode = (cost.value - total.calls) / left
-        return HookFactors(1.0, bytecode, least=limits[0], most=limits[1])
+        return HookFactors(1.0, (cost.value - total.calls) / left)
     # With cheaper calls, bytecode has a larger share of the time:
     # most = part * calls + slower * part * (python - part * calls_in_python)
     linear, square = total.calls + slower * total.python, slower * total.calls_in_python
     part = 2.0 * most / (linear + sqrt(max(0.0, linear**2 - 4.0 * square * most)))
-    least = min(1.0, max(0.0, cost.low) / most) if most > 0 else 1.0
-    return HookFactors(part, slower * part, bound=True, least=least)
+    return HookFactors(part, slower * part, bound=True)
 
 
 def _parts(
@@ -462,11 +442,7 @@ def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
         bytecode = 0.0
     if not _FACTORS[0] <= calls <= _FACTORS[1] or bytecode > _MOST_BYTECODE:
         return None
-    cost = total.cost
-    if cost.error <= _ONE_FIGURE * cost.value:
-        return HookFactors(calls, bytecode)
-    limits = max(0.0, cost.low) / cost.value, cost.high / cost.value
-    return HookFactors(calls, bytecode, least=limits[0], most=limits[1])
+    return HookFactors(calls, bytecode)
 
 
 def scaled(calibration: Calibration, factors: HookFactors) -> Calibration:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.figures import duration, percent_between, plural
+from fastprof.report.figures import duration, percent_at_most, plural
 from fastprof.report.in_run import (
     HookFactors,
     hook_cost,
@@ -15,7 +15,7 @@ from fastprof.report.in_run import (
 )
 from fastprof.report.notes import has_functions
 from fastprof.report.rows import Overhead
-from fastprof.report.run_phases import view_of
+from fastprof.report.run_phases import plain_are_most, view_of
 from fastprof.report.step_costs import costs_by_section
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
@@ -24,6 +24,17 @@ from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 #: From this part of the run on, the report says that nothing confirms the cost.
 _LARGE_COST = 0.1
 
+#: What slower bytecode cost, as a part of the most, if the run does not know it.
+_MIDDLE = 0.5
+
+#: The most that the untimed cost of the hooks on torch is, as a multiple of its estimate:
+#: :data:`fastprof.session.own_time.UNTIMED` has the measurements.
+_UNTIMED_MAY = 1.2
+
+#: After the hook was set or removed, steps take longer for some time: by this much together.
+#: Decision 15 has the measurements.
+SETTLING_NS = 200_000
+
 
 def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
     """Return the profiler's cost in a run.
@@ -31,11 +42,7 @@ def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
     Args:
         correct_times: whether the hook's cost is subtracted from functions and sections.
     """
-    overhead = _of_run(snapshot, correct(snapshot, enabled=correct_times))
-    return _with_steps(overhead, snapshot)
-
-
-def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
+    correction = correct(snapshot, enabled=correct_times)
     functions_ms = None if correction.overhead_ns is None else correction.overhead_ns / 1e6
     if not has_functions(snapshot):
         functions_ms = None
@@ -43,74 +50,106 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
     bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
     own = own_costs(snapshot)
     sections_ms = None if own.timed is None else (own.timed + own.untimed) / 1e6
-    windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
-    total_ms = least_ms = (sections_ms or 0.0) + windows_ms
-    if functions_ms is not None:
-        least_ms += (correction.least_ns or 0) / 1e6
-        total_ms += (correction.most_ns or 0) / 1e6
+    windows_ms = _operators_ns(snapshot) / 1e6
+    doubt_ms = 0.0 if _is_known(correction) else _MIDDLE * bytecode_ms
+    total_ms = (functions_ms or 0.0) + bytecode_ms - doubt_ms + (sections_ms or 0.0) + windows_ms
     known = functions_ms is not None or sections_ms is not None
-    share = least = None
-    if snapshot.duration_ns and known:
-        share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
+    of_steps = _of_steps(snapshot) if known else None
+    of_run = None
+    if known and snapshot.duration_ns:
+        of_run = tuple(
+            min(1.0, ms * 1e6 / snapshot.duration_ns) for ms in (total_ms, total_ms + doubt_ms)
+        )
+    share, most = of_steps or of_run or (None, None)
     found = Overhead(
         total_ms if known else None, share, correction.applied and functions_ms is not None,
-        clamped_ms, "", functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
+        clamped_ms, "", functions_ms, bytecode_ms, sections_ms, windows_ms,
+        most_share=most, of_steps=of_steps is not None,
     )  # fmt: skip
-    return replace(found, text=_text(found, least_ms, snapshot, correction))
+    return replace(found, text=_text(found, snapshot, correction))
 
 
-def _with_steps(overhead: Overhead, whole: Snapshot) -> Overhead:
-    """Add the cost inside measured steps, as a part of their time in all threads.
+def _operators_ns(snapshot: Snapshot) -> int:
+    return 0 if snapshot.operators is None else snapshot.operators.cost_ns
 
-    Waiting for a CPU lengthens both the program and the hook.  The cost of calls in a quiet moment
-    is therefore compared with the steps without it, and a cost measured in the run with the median
-    step, if that is longer.  fastprof's own code is timed without waits of more than a millisecond.
+
+def _of_steps(whole: Snapshot) -> tuple[float, float] | None:
+    """Return fastprof's part of the time of all steps after the warm-up, and the most it may be.
+
+    None: there are no such steps.  Waiting for a CPU lengthens both the program and fastprof, whose
+    code is timed in quiet moments or without long waits: the steps count without it.
     """
-    steps = whole.steps
+    steps, plain = whole.steps, whole.plain_steps
     if not steps.sum_ns or not whole.phases:
-        return overhead
+        return None
+    hook_ns, most_ns = _hook_of_step(whole)
+    step_ns = _running_ns(whole)
+    plain_steps = 0 if plain is None else plain.measured
+    plain_ns = 0.0 if plain is None else _running_ns(replace(whole, steps=plain))
+    # Of the steps next to a change of the hook, only those before a window have it.
+    before = whole.meta.get("settling_steps")
+    others = max(0, steps.apart - plain_steps)
+    settling = min(others, before) if isinstance(before, int) else 0
+    hooked = steps.measured + settling
+    changes = 2 * sum(phase.entries for phase in whole.phases if phase.name == "unprofiled")
+    own, n = own_costs(whole), steps.measured + steps.apart
+    untimed_ns = n * own.part * own.untimed
+    always_ns = n * own.in_step + own.unhooking + changes * SETTLING_NS + _operators_ns(whole)
+    all_ns = (
+        hooked * step_ns
+        + plain_steps * plain_ns
+        + (others - settling) * max(0.0, step_ns - hook_ns)
+        + own.unhooking
+        + _operators_ns(whole)
+    )
+    cost_ns = always_ns + hooked * hook_ns
+    most_ns = always_ns + (_UNTIMED_MAY - 1.0) * untimed_ns + hooked * most_ns
+    return min(1.0, cost_ns / all_ns), min(1.0, most_ns / all_ns)
+
+
+def _running_ns(snapshot: Snapshot) -> float:
+    """Return the mean time of a step without its waiting for a CPU, in ns.
+
+    The hook's cost as measured in the run is compared with the median step, if that is longer.
+    """
+    steps, running = snapshot.steps, running_times(snapshot)
+    if steps.series.cpu_wait_ns:
+        mean_ns = fmean(running)
+    else:
+        waited = dict(steps.split).get("cpu_wait", 0)
+        mean_ns = (steps.sum_ns - waited) / max(1, steps.measured)
+    return max(1.0, mean_ns, median(running) if running and steps.unprofiled else 0.0)
+
+
+def _hook_of_step(whole: Snapshot) -> tuple[float, float]:
+    """Return the time in ns that the hook adds to a step with it, and the most it may be."""
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view)
-    hook = has_functions(whole) and correction.overhead_ns is not None
-    costs = own_costs(whole)
-    if costs.timed is None and not hook:
-        return overhead
-    own = costs.in_steps
-    cost = least = bytecode = others = 0.0
-    running = running_times(whole)
-    if steps.series.cpu_wait_ns:
-        running_ns = max(1.0, steps.measured * fmean(running))
-    else:
-        running_ns = max(1.0, steps.sum_ns - dict(steps.split).get("cpu_wait", 0))
-    if correction.factors is not None:
-        running_ns = max(running_ns, steps.measured * median(running or (0,)))
-    if hook:
-        thread = training_thread(view)
-        cost = sum(costs_by_section(whole, view).values())
-        cost -= costs.timed_in_steps  # `own` has it
-        for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
-            if number != thread:
-                others += sum(tree.nodes.self_ns) - sum(column)
-        # Of this the training thread's waits for locks have a part already.
-        part = 1.0 if correction.factors is None else correction.factors.others
-        cost += max(0.0, part * others - correction.waits_ns)
-        least = cost
-        if correction.factors is None:
-            bytecode = correction.bytecode_ns / steps.sum_ns
-        else:
-            least, cost = cost * correction.factors.least, cost * correction.factors.most
-    least, cost = ((ns + own) / running_ns for ns in (least, cost))
-    return replace(
-        overhead, steps_share=min(1.0, cost + bytecode), least_steps_share=min(1.0, least)
-    )
+    if not has_functions(whole) or correction.overhead_ns is None:
+        return 0.0, 0.0
+    n, thread = whole.steps.measured, training_thread(view)
+    cost = sum(costs_by_section(whole, view).values()) - n * own_costs(whole).timed_in_step
+    others = 0.0
+    for number, (tree, column) in enumerate(zip(view.threads, correction.self_ns, strict=True)):
+        if number != thread:
+            others += sum(tree.nodes.self_ns) - sum(column)
+    # Of this the training thread's waits for locks have a part already.
+    part = 1.0 if correction.factors is None else correction.factors.others
+    cost += max(0.0, part * others - correction.waits_ns)
+    if correction.factors is None:
+        # Its time contains waits for a CPU.
+        bytecode = correction.bytecode_ns * _running_ns(whole) / whole.steps.sum_ns
+        return cost / n + _MIDDLE * bytecode, cost / n + bytecode
+    measured = hook_cost(whole)
+    return cost / n, max(cost / n, 0.0 if measured is None else measured.high)
 
 
 # ---- the text ----
 
 
-def _text(found: Overhead, least_ms: float, snapshot: Snapshot, correction: Correction) -> str:
-    """Return the cost of the run in sentences; ``least_ms`` is its lower limit."""
-    cost = _cost(found, least_ms, correction)
+def _text(found: Overhead, snapshot: Snapshot, correction: Correction) -> str:
+    """Return the cost of the run in sentences."""
+    cost = _cost(found, correction)
     if not has_functions(snapshot):
         text = f"{cost}. Functions were not recorded." if cost else "Functions were not recorded."
     elif found.functions_ms is None:
@@ -129,28 +168,28 @@ def _text(found: Overhead, least_ms: float, snapshot: Snapshot, correction: Corr
     return text
 
 
-def _cost(found: Overhead, least_ms: float, correction: Correction) -> str:
+def _cost(found: Overhead, correction: Correction) -> str:
     """Return the figures, without a full stop; empty: no cost is known."""
-    total_ms, functions_ms, bytecode_ms = found.estimated_ms, found.functions_ms, found.bytecode_ms
-    if total_ms is None:
+    if found.estimated_ms is None:
         return ""
-    of_wall = ""
-    if found.share is not None:
-        of_wall = f" ({percent_between(found.least_share, found.share)} of wall time)"
-    if found.sections_ms is None:  # functions are the only cost
-        calls_ms = functions_ms or 0.0
-        took = _estimated(*((calls_ms, calls_ms) if bytecode_ms else (least_ms, total_ms)))
-        return f"The function hook cost {took}{of_wall}"
+    alone = found.sections_ms is None  # functions are the only cost
+    took = f"{'The function hook' if alone else 'fastprof'} cost"
+    in_all = f"an estimated {duration(found.estimated_ms)}"
+    share = percent_at_most(found.share, found.most_share)
+    if found.of_steps:
+        took = " ".join((took, share, "of the steps' time; in the whole run it cost", in_all))
+    else:
+        took += f" {in_all}" + (f" ({share} of wall time)" if found.share is not None else "")
     parts = {
-        "functions": functions_ms,
+        "functions": found.functions_ms,
         f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
-            bytecode_ms or None
+            found.bytecode_ms or None
         ),
         "sections, steps and loaders": found.sections_ms,
         "operator windows": found.windows_ms or None,
     }
     listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
-    return f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
+    return took if alone else f"{took}: {listed}"
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
@@ -184,6 +223,7 @@ def _unconfirmed(found: Overhead, snapshot: Snapshot, correction: Correction) ->
     """
     if (
         correction.factors is not None
+        or plain_are_most(snapshot)
         or unprofiled_step(snapshot) is not None
         or not snapshot.steps.measured
         or found.share is None
@@ -206,12 +246,9 @@ def _is_known(correction: Correction) -> bool:
     return correction.factors is not None
 
 
-def _estimated(least_ms: float, most_ms: float) -> str:
-    least, most = duration(least_ms), duration(most_ms)
-    return f"an estimated {most if least == most else f'{least} to {most}'}"
-
-
 def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
+    if plain_are_most(snapshot):  # the table of a step is of steps without it
+        return ""
     step = unprofiled_step(snapshot)
     bounded = ""
     if correction.factors is not None and correction.factors.bound:
@@ -249,7 +286,7 @@ def _beside_limits(factors: HookFactors, *, applied: bool) -> str:
             " Steps without the function hook suggest a larger cost of functions than the test at "
             f"the start{', which was subtracted' if applied else ''}."
         )
-    limit, other = ("least", "less") if factors.most > 1.0 else ("most", "more")
+    limit, other = ("least", "less") if factors.calls > 1.0 else ("most", "more")
     return (
         f" The cost of functions is the {limit} that steps without the function hook allow; "
         f"the cost of single calls suggests {other}."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
-from fastprof.report.in_run import plain_cost_ns
+from fastprof.report.in_run import own_costs
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
 from fastprof.report.run_phases import plain_are_most
@@ -48,7 +48,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
             StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
             for row, ns in zip(parts, times, strict=True)
         )
-    rows = _with_own_cost(rows, plain_cost_ns(whole), plain.measured, wall_ns)
+    rows = _with_own_cost(rows, own_costs(whole).timed_in_step, plain.measured, wall_ns)
     own_ns = sum(row.total_ns for row in rows if row.name == OWN_COST)
     split = _split(made, recorded, known, own_ns)
     steps = whole.steps
@@ -87,11 +87,11 @@ def _were_off(made: StepTable, recorded: StepTable) -> bool:
 
 
 def _with_own_cost(
-    rows: Sequence[StepSection], cost_ns: float, steps: int, wall_ns: int
+    rows: Sequence[StepSection], step_cost_ns: float, steps: int, wall_ns: int
 ) -> tuple[StepSection, ...]:
     """Return the rows with one of fastprof's own code, whose time is outside of sections."""
     rest = next((row.total_ns for row in rows if row.name == UNACCOUNTED), 0)
-    own = max(0, min(round(cost_ns), rest))
+    own = max(0, min(round(step_cost_ns * steps), rest))
 
     def made(name: str, ns: int) -> StepSection:
         return StepSection(name, None, ns, ns / steps / 1e6, ns / wall_ns)

@@ -175,16 +175,15 @@ class ThreadTable:
 class Overhead:
     """The profiler's own cost.
 
-    ``estimated_ms`` and ``share`` (of wall time) are upper limits of all parts together,
-    ``least_share`` is the lower limit; None if no part is known.  They differ if the run could not
-    measure the hook's cost.  ``functions_ms`` is estimated from call counts and the calibrated
-    hook, ``bytecode_ms`` is the upper limit of the time that slower bytecode under the hook added
-    (Python 3.10 and 3.11).  ``sections_ms`` is the time of sections, steps, loaders and the hooks
-    on trainers: measured, plus an estimate of the rest.  ``windows_ms`` is the time of operator
-    windows.  ``corrected`` says whether ``functions_ms`` was subtracted from functions and
-    sections; ``clamped_ms`` is the part that could not be.  ``steps_share`` is the upper limit of
-    the profiler's share of the measured steps' time (operator windows are outside of steps),
-    ``least_steps_share`` the lower limit; None without measured steps.
+    ``share`` is its part of the time of all steps after the warm-up, with the operator windows
+    between them (``of_steps``), or of wall time in a recording without steps; ``most_share`` is its
+    bound.  None: unknown.  ``estimated_ms`` is the cost of the whole run, all parts together.
+    ``functions_ms`` is estimated from call counts and the calibrated hook, ``bytecode_ms`` is the
+    upper limit of the time that slower bytecode under the hook added (Python 3.10 and 3.11), of
+    which half counts if the run could not measure it.  ``sections_ms`` is the time of sections,
+    steps, loaders and the hooks on trainers: measured, plus an estimate of the rest.
+    ``windows_ms`` is the time of operator windows.  ``corrected`` says whether ``functions_ms`` was
+    subtracted from functions and sections; ``clamped_ms`` is the part that could not be.
     """
 
     estimated_ms: float | None
@@ -196,9 +195,8 @@ class Overhead:
     bytecode_ms: float = 0.0
     sections_ms: float | None = None
     windows_ms: float = 0.0
-    steps_share: float | None = None
-    least_share: float | None = None
-    least_steps_share: float | None = None
+    most_share: float | None = None
+    of_steps: bool = False
 
 
 def call_counts(row: FunctionRow) -> tuple[int, int]:

@@ -91,7 +91,9 @@ def _columns(whole: Snapshot, snapshot: Snapshot, correction: Correction) -> lis
     columns = [*correction.self_ns]
     if correction.applied and columns:
         own = own_costs(whole)
-        own_ns = (own.timed or 0.0) if snapshot is whole else own.timed_in_steps
+        own_ns = own.timed or 0.0
+        if snapshot is not whole:
+            own_ns = own.timed_in_step * whole.steps.measured
         number = training_thread(snapshot)
         nodes = snapshot.threads[number].nodes
         costs, _ = costs_by_node(snapshot, own_ns)

@@ -57,7 +57,8 @@ def costs_by_node(view: Snapshot, own_ns: float) -> tuple[list[float], float]:
 
 
 def _by_section(whole: Snapshot, view: Snapshot) -> dict[int, float]:
-    nodes_costs, rest_ns = costs_by_node(view, own_costs(whole).timed_in_steps)
+    own_ns = own_costs(whole).timed_in_step * whole.steps.measured
+    nodes_costs, rest_ns = costs_by_node(view, own_ns)
     costs = {NO_SECTION: rest_ns}
     if nodes_costs:
         tops = top_sections(view.threads[training_thread(view)].nodes, view.keys)

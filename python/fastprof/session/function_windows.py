@@ -115,6 +115,7 @@ class FunctionWindows(Part):
         self._phases = self._left_out = 0  # work other than steps; without functions
         #: Time spent so far on removing and restoring the hook.
         self.cost_ns = 0
+        self._settled = 0  # steps with the hook that are not measured
         self._paid_ns = 0  # cost_ns at the end of the last block
         self._since = (0, 0)  # end of the last block: count of steps, time in ns
         self._blocks = 0  # number of blocks that were not interrupted
@@ -169,6 +170,7 @@ class FunctionWindows(Part):
         own_ns = meta.get("own_ns")
         meta["own_ns"] = (own_ns if isinstance(own_ns, int) else 0) + self.cost_ns
         meta["unprofiled_ns"] = self.cost_ns
+        meta["settling_steps"] = self._settled
         if self._budget is not None and not self._looks:
             meta["overhead_budget"] = self._budget.overhead
         notes = snapshot.notes
@@ -273,6 +275,7 @@ class FunctionWindows(Part):
         self._switch_sections(True)
         self._set_hook()
         self._state, self._due = _SETTLING, count + self._settling()
+        self._settled += self._settling()
 
     def _measure(self, count: int) -> None:
         """Begin measured steps."""

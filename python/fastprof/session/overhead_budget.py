@@ -6,11 +6,8 @@ from statistics import median
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
+from fastprof.report.overhead import SETTLING_NS
 from fastprof.session.window_places import level_of
-
-#: After the hook was set or removed, steps take longer for some time: by this much together.
-#: Decision 15 has the measurements.
-_SETTLING_NS = 200_000
 
 #: The hook's cost is the upper quartile over this many places, so that the budget also holds if the
 #: next one is dearer than most.
@@ -109,7 +106,7 @@ class Budget:
             steps: those with the hook.
             switches_ns: time that removing and setting it takes.
         """
-        return steps * self.hook_ns + switches_ns + 2 * _SETTLING_NS
+        return steps * self.hook_ns + switches_ns + 2 * SETTLING_NS
 
     def level(self, window_ns: float) -> int:
         """Return the level of windows that cost ``window_ns``: see :mod:`window_places`."""

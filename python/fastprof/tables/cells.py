@@ -8,7 +8,7 @@ from fastprof.names import elided, head, readable, text_width
 from fastprof.report.figures import duration as duration
 from fastprof.report.figures import number as number
 from fastprof.report.figures import percent as percent
-from fastprof.report.figures import percent_between as percent_between
+from fastprof.report.figures import percent_at_most as percent_at_most
 from fastprof.report.figures import size as size
 from fastprof.report.figures import size_of as size_of
 from fastprof.report.figures import torch_size as torch_size

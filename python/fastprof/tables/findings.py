@@ -111,7 +111,7 @@ def _of_what(report: Report) -> list[str]:
 
     Empty if no finding has a saving.
     """
-    rows = report.steps.rows
+    rows = report.shown_steps.rows
     busy = (
         ["Savings are of a step without waits for a CPU, other shares as measured."]
         if examine(report).without_waits
@@ -121,9 +121,10 @@ def _of_what(report: Report) -> list[str]:
     promised = any(finding.saving_share is not None for finding in examine(report).findings)
     if not promised or not _OWN_PART <= own < 1.0:
         return busy
-    part = f"{'at most ' if costs_are_limit(report.snapshot) else ''}{with_percent(own)}"
+    limit = report.plain is None and costs_are_limit(report.snapshot)
+    part = f"{'at most ' if limit else ''}{with_percent(own)}"
     larger = f"the stated percentage times {1.0 / (1.0 - own):.1f}"
-    step = f"fastprof takes {part} of a recorded step."
+    step = f"fastprof takes {part} of a step."
     return [*busy, f"{step} Of a step without it, each saving is a larger part: {larger}."]
 
 

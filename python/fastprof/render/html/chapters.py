@@ -18,7 +18,7 @@ from fastprof.report.functions import function_keys
 from fastprof.report.model import Report
 from fastprof.report.origin import is_users
 from fastprof.report.source_files import is_source, missing_text
-from fastprof.tables.cells import Table, duration, number, percent_between, with_percent
+from fastprof.tables.cells import Table, duration, number, with_percent
 from fastprof.tables.findings import explained, not_judged, unchecked
 from fastprof.tables.gpu import gpu_lines, has_gpu, unseen_lines
 from fastprof.tables.loaders import loader_tables
@@ -79,9 +79,6 @@ def tiles(report: Report) -> Markup:
     """Return the main figures: name, value and remark."""
     steps, gpu, memory = report.shown_steps, report.gpu, report.memory
     cost = report.overhead
-    overhead, of_what = percent_between(cost.least_steps_share, cost.steps_share), "of a step"
-    if cost.steps_share is None:
-        overhead, of_what = percent_between(cost.least_share, cost.share), "of the recorded time"
     rows = [("recorded", duration(report.wall_ms), "wall time")]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {with_percent(steps.cv)}"
@@ -91,7 +88,9 @@ def tiles(report: Report) -> Markup:
         share = None if memory is None else memory.share
         rows.append(("GPU busy", with_percent(gpu.utilization), "of the measured time"))
         rows.append(("GPU memory", with_percent(share), "reserved at the peak"))
-    rows.append(("profiler", overhead, f"{of_what}, estimated"))
+    most = f"at most {with_percent(cost.most_share)} " if cost.share != cost.most_share else ""
+    of_what = "the steps' time" if cost.of_steps else "the recorded time"
+    rows.append(("profiler", with_percent(cost.share), f"{most}of {of_what}"))
     drawn = (
         el("div", el("dt", name), el("dd", value, class_="na" if value == "n/a" else None),
            el("dd", remark, class_="minor"))

@@ -3,6 +3,8 @@
 import os
 
 from fastprof.capture.options import check_float
+from fastprof.report.figures import chosen_percent
+from fastprof.session.environment.switch import warn_ignored
 
 VARIABLE = "FASTPROF_OVERHEAD"
 DEFAULT = 0.01
@@ -12,14 +14,19 @@ def overhead_or_default(value: float | None) -> float:
     """Return the cost that a run may have, as a part of the program's time; 0: any.
 
     Args:
-        value: what the program wants; None: the environment variable, or the default.
+        value: what the program wants; None: the environment variable, or the default.  Another
+            value of the variable causes a warning and is ignored.
 
     Raises:
-        TypeError, ValueError: it is not a number from 0 to below 1.
+        TypeError, ValueError: ``value`` is not a number from 0 to below 1.
     """
     if value is None:
         text = os.environ.get(VARIABLE, "")
-        return overhead_from(text, VARIABLE) if text else DEFAULT
+        try:
+            return overhead_from(text, VARIABLE) if text else DEFAULT
+        except ValueError as error:
+            warn_ignored(f"{error}; the default of {chosen_percent(DEFAULT)} counts")
+            return DEFAULT
     share = check_float("overhead", value)
     if not 0.0 <= share < 1.0:
         raise ValueError(f"overhead is {share}, expected a part from 0 to below 1; 0.01 is 1 %")

@@ -20,18 +20,24 @@ def read() -> str:
     if value == "0":
         return "off"
     if value:
-        import warnings
-
-        try:
-            warnings.warn(
-                f"{_VARIABLE}={ascii(value)[:40]} is ignored: use {_VARIABLE}=1 to profile "
-                f"or {_VARIABLE}=0 to force profiling off",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        except RuntimeWarning as warning:  # -W error: this must not make the import fail
-            sys.stderr.write(f"{warning}\n")
+        warn_ignored(
+            f"{_VARIABLE}={ascii(value)[:40]} is ignored: use {_VARIABLE}=1 to profile "
+            f"or {_VARIABLE}=0 to force profiling off"
+        )
     return "unset"
+
+
+def warn_ignored(text: str) -> None:
+    """Warn, once per text, of an environment variable whose value means nothing.
+
+    It must not make the program fail.
+    """
+    import warnings
+
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning as warning:  # -W error
+        sys.stderr.write(f"{warning}\n")
 
 
 #: Read once, when fastprof is imported: a run's behaviour must not depend on when in the program it
