@@ -109,7 +109,6 @@ class FunctionWindows(Part):
         # Number of steps after which the time of the full look is checked.
         self._checked_at = warm_up if budget is not None else sys.maxsize
         self._measured = 0  # steps of it, before the last block
-        self._has_sections = True  # plain steps have the automatic ones
         self._judged_at = sys.maxsize  # number of steps after which plain ones can be compared
         self._recorded_from = 0  # when the hook was set for work other than steps, in ns; 0: not
         self._phases = self._left_out = 0  # work other than steps; without functions
@@ -228,7 +227,10 @@ class FunctionWindows(Part):
         self._keep_cpu(count)
         self._due = count  # the hook is set again
         budget = self._budget
-        if budget is None or not self._has_looked():
+        if budget is None:
+            return
+        budget.block_ends(count)
+        if not self._has_looked():
             return
         if not budget.judge() or (self._looks and budget.pays_for_all()):
             return
@@ -236,7 +238,8 @@ class FunctionWindows(Part):
             self._looks = False
             budget.begin()
         settle = self._settling()
-        cost_ns = budget.window_ns(settle + WINDOW, self.cost_ns - self._paid_ns)
+        switches_ns = self.cost_ns - self._paid_ns
+        cost_ns = budget.window_ns(settle + WINDOW, switches_ns, self._length)
         self._paid_ns = self.cost_ns
         budget.spend(cost_ns)
         level = budget.level(cost_ns)
@@ -245,8 +248,7 @@ class FunctionWindows(Part):
         while due > count and self._hindered(count, due + self._length):
             due = count + (due - count) // 2
         self._due = due
-        self._has_sections = budget.pays_for_sections()
-        if not self._has_sections:
+        if not budget.pays_for_sections():
             self._switch_sections(False)
 
     def _check_time(self, count: int) -> None:
@@ -271,7 +273,7 @@ class FunctionWindows(Part):
     def _begin_window(self, count: int) -> None:
         """Set the hook; the next steps pay for the change, and are neither plain nor measured."""
         if self._budget is not None:
-            self._budget.plain_ends(count, sections=self._has_sections)
+            self._budget.plain_ends(count)
         self._switch_sections(True)
         self._set_hook()
         self._state, self._due = _SETTLING, count + self._settling()

@@ -1,7 +1,7 @@
 """The account of a run: what its budget allows fastprof to cost, and what fastprof has cost."""
 
+from collections import deque
 from collections.abc import Callable
-from math import inf
 from statistics import median
 
 from fastprof.capture.options import Recorder
@@ -13,13 +13,12 @@ from fastprof.session.window_places import level_of
 #: next one is dearer than most.
 _PLACES, _UPPER = 16, 0.75
 
-#: Automatic sections stay in plain steps if all that these have costs at most this part of the
-#: budget.  Windows get at least the other part.
+#: Plain steps keep automatic sections if steps with them cost at most this part of the budget.
+#: Windows get at least the other part.
 _ALWAYS_MAY, _WINDOWS_GET = 0.5, 0.25
 
-#: What automatic sections cost counts less after each interval without them, so that they are tried
-#: again: those of four times their limit after 46 intervals.
-_FORGETS = 0.97
+#: Places where plain steps have automatic sections in any case: the median of their costs counts.
+_SECTION_PLACES = 8
 
 
 class Budget:
@@ -46,7 +45,7 @@ class Budget:
         self._balance_ns = 0.0
         self._seen = (0, 0)  # count of steps and own cost, when plain steps began
         self._always_ns = 0.0  # own cost of a plain step
-        self._sections_ns = inf  # the same with automatic sections
+        self._with_sections: deque[float] = deque(maxlen=_SECTION_PLACES)  # ... of one with them
         #: The median plain step, and what the hook adds to one, in ns.
         self.step_ns = self.hook_ns = 0.0
 
@@ -78,35 +77,42 @@ class Budget:
         """Note that plain steps begin after ``count`` steps."""
         self._seen = count, self._own_ns()
 
-    def plain_ends(self, count: int, *, sections: bool) -> None:
-        """Learn what plain steps cost; ``sections``: they had automatic ones."""
-        steps = count - self._seen[0]
-        if steps > 0:
-            self._always_ns = (self._own_ns() - self._seen[1]) / steps
-            if sections:
-                self._sections_ns = self._always_ns
-            else:
-                # Judged from one interval, which may have saved a file: they get another one.
-                self._sections_ns *= _FORGETS
+    def block_ends(self, count: int) -> None:
+        """Note that the first plain steps are over: those with automatic sections in any case."""
+        self._with_sections.append(self._spent(count))
+        self.plain_begins(count)
+
+    def plain_ends(self, count: int) -> None:
+        """Learn what plain steps cost."""
+        if count > self._seen[0]:
+            self._always_ns = self._spent(count)
+
+    def _spent(self, count: int) -> float:
+        """Return the own cost of a step since plain steps began."""
+        return (self._own_ns() - self._seen[1]) / (count - self._seen[0])
 
     def pays_for_sections(self) -> bool:
         """Return whether plain steps may have automatic sections."""
-        if self._sections_ns == inf or self._is_rank():  # they show which rank waits
+        if self._is_rank():  # they show which rank waits
             return True
-        return self._sections_ns <= _ALWAYS_MAY * self.overhead * self.step_ns
+        return median(self._with_sections) <= _ALWAYS_MAY * self.overhead * self.step_ns
 
     def pays_for_all(self) -> bool:
         """Return whether functions may be recorded in all steps."""
-        return self.hook_ns + self._always_ns <= self.overhead * self.step_ns
+        return self.hook_ns + median(self._with_sections) <= self.overhead * self.step_ns
 
-    def window_ns(self, steps: int, switches_ns: int) -> float:
+    def window_ns(self, steps: int, switches_ns: int, compared: int) -> float:
         """Return what a window costs.
 
         Args:
             steps: those with the hook.
             switches_ns: time that removing and setting it takes.
+            compared: plain steps after it that have automatic sections as well.
         """
-        return steps * self.hook_ns + switches_ns + 2 * SETTLING_NS
+        cost_ns = steps * self.hook_ns + switches_ns + 2 * SETTLING_NS
+        if not self.pays_for_sections():
+            cost_ns += (steps + compared) * median(self._with_sections)
+        return cost_ns
 
     def level(self, window_ns: float) -> int:
         """Return the level of windows that cost ``window_ns``: see :mod:`window_places`."""
