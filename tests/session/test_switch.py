@@ -179,7 +179,8 @@ print(*sorted(set(sys.modules) - before))
     assert {m for m in loaded if m.startswith("fastprof")} == {
         "fastprof", "fastprof._core", "fastprof._version", "fastprof.capture",
         "fastprof.capture.sections", "fastprof.session", "fastprof.session.environment",
-        "fastprof.errors", "fastprof.own_imports", "fastprof.session.environment.switch",
+        "fastprof.errors", "fastprof.own_builtins", "fastprof.own_imports",
+            "fastprof.session.environment.switch",
     }  # fmt: skip
     assert loaded.isdisjoint(
         {"torch", "typing", "inspect", "dataclasses", "logging", "json", "functools"}
