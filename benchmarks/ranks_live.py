@@ -18,10 +18,10 @@ from array import array
 from pathlib import Path
 
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.live.judge import Judge
-from fastprof.report.ranks.live.window import COLUMNS, RankWindow, encode
+from fastprof.ranks.exchange.recording import Recording
+from fastprof.ranks.live.judge import Judge
+from fastprof.ranks.live.window import COLUMNS, RankWindow, encode
 from fastprof.session.profiler import run_of
-from fastprof.session.ranks.recording import Recording
 
 #: Seconds between two published windows.
 EVERY_S = 5.0
@@ -107,7 +107,7 @@ def of_the_store(world: int) -> None:
     """Print the CPU time of a window with a store of torch, for every rank and for rank 0."""
     from datetime import timedelta
 
-    from fastprof.session.ranks import store
+    from fastprof.ranks.exchange import store
     from torch import distributed
 
     server = distributed.TCPStore(

@@ -4,8 +4,8 @@
                                       [--missing 1] [--healthy]
 
 Windows of artificial ranks pass through the product's code: it encodes each rank's window, leaders
-group and merge them (``session/ranks/groups.py``), rank 0 merges the groups and judges
-(``report/ranks/groups/late.py``).  Rank 0 is a separate process; the table shows its CPU time and
+group and merge them (``ranks/exchange/groups.py``), rank 0 merges the groups and judges
+(``ranks/groups/late.py``).  Rank 0 is a separate process; the table shows its CPU time and
 memory.  All ranks are alike for some windows; then one is late.  Some percent of the nodes (of 8
 ranks) publish nothing.  The exit status is 1 if a goal is missed: 1 s and 512 MB for rank 0 per
 window, percentiles within 1 %, the right rank and section, and no earlier verdict.
@@ -22,11 +22,11 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from fastprof.report.ranks.groups.late import GroupJudge
-from fastprof.report.ranks.groups.summary import quantile_ms
-from fastprof.report.ranks.live.window import RankWindow, encode
-from fastprof.session.ranks.channel import window_key
-from fastprof.session.ranks.groups import FAN, Groups
+from fastprof.ranks.exchange.channel import window_key
+from fastprof.ranks.exchange.groups import FAN, Groups
+from fastprof.ranks.groups.late import GroupJudge
+from fastprof.ranks.groups.summary import quantile_ms
+from fastprof.ranks.live.window import RankWindow, encode
 
 JOB = "01234567"
 #: ms of each section, without the time in which all ranks wait for each other.

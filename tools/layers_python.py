@@ -32,29 +32,35 @@ BASE = (
     ),
     "_version",
 )
-#: First part of a module's name -> first parts that it may import, besides itself. `capture` and
-#: `report` meet only through `snapshot`.
+#: Begin of a module's dotted name (of several, the longest counts) -> begins of those that it may
+#: import, besides its own.  `capture` and `report` meet only through `snapshot`.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BASE, BASE),
     "fast": ("_core",),
     "capture": (*BASE, "_core"),
     "report": BASE,
     "ranks": (*BASE, "report"),
-    "findings": (*BASE, "report"),
-    "read": (*BASE, "report"),
+    "findings": (*BASE, "report", "ranks"),
+    "read": (*BASE, "report", "ranks"),
     "tables": (*BASE, "report", "findings"),
     "export": (*BASE, "report", "findings", "read", "tables"),
-    "render": (*BASE, "report", "findings", "read", "tables", "export"),
+    "render": (
+        *(*BASE, "report", "ranks", "findings", "read", "tables", "export"),
+        "ranks.render",
+    ),
+    "ranks.render": (*BASE, "report", "ranks", "findings", "tables", "render"),
     "comparison": (*BASE, "report", "read", "tables", "export", "render"),
     "results": (
-        *(*BASE, "report", "findings", "read", "tables", "export"),
+        *(*BASE, "report", "ranks", "findings", "read", "tables", "export"),
         *("render", "comparison"),
     ),
     "loggers": BASE,
     "session": (
-        *(*BASE, "capture", "report", "findings", "read"),
+        *(*BASE, "capture", "report", "ranks", "findings", "read"),
         *("tables", "export", "render", "comparison", "results"),
+        *("ranks.exchange", "ranks.render"),
     ),
+    "ranks.exchange": (*BASE, "capture", "report", "ranks", "session"),
     "integrations": (
         *(*BASE, "capture", "report", "findings", "read"),
         *("render", "results", "session"),
@@ -62,6 +68,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 #: These stand above all layers; nothing below may import them.
 TOP = ("", "__main__", "cli")
+
+
+def layer_of(module: str) -> str:
+    """Return the layer of a module of the package; its first part if it is in none."""
+    parts = module.split(".")
+    begins = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((begin for begin in begins if begin in MAY_IMPORT), parts[0])
 
 
 def _module_name(path: Path, package: Path) -> str:
@@ -134,17 +147,17 @@ def direction_violations(root: Path) -> list[str]:
     """Report imports against the layers, and modules that are in no layer."""
     found = []
     for path, module, tree, is_package in _modules(root):
-        layer = module.split(".")[0]
+        layer = layer_of(module)
         if layer in TOP:
             continue
         if layer not in MAY_IMPORT:
             found.append(f"{path}: {layer} is in no layer; see tools/layers_python.py")
             continue
         for name in sorted(set(imports(tree, module, is_package=is_package))):
-            parts = name.split(".")
-            if parts[0] != PACKAGE:
+            package, _, inside = name.partition(".")
+            if package != PACKAGE:
                 continue
-            target = parts[1] if len(parts) > 1 else ""
+            target = layer_of(inside)
             allowed = target == layer or target in MAY_IMPORT[layer]
             if not allowed:
                 found.append(f"{path}: {layer} may not import {name}")

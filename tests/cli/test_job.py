@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from fastprof.cli import job
-from fastprof.report.ranks.live.judge import Judge
-from fastprof.report.ranks.live.now import JobNow
-from fastprof.report.ranks.live.window import RankWindow, encode
-from fastprof.report.ranks.model import LatePeriod, LateStep, Straggler
+from fastprof.ranks.live.judge import Judge
+from fastprof.ranks.live.now import JobNow
+from fastprof.ranks.live.window import RankWindow, encode
+from fastprof.ranks.model import LatePeriod, LateStep, Straggler
 from fastprof.results.report import build_report
 from unit.test_ranks import waiting
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 from fastprof.cli import main, watch_command
-from fastprof.report.ranks.live.window import RankWindow, encode
-from fastprof.session.ranks.find import job_mark
-from fastprof.session.ranks.watch_sources import Folder
+from fastprof.ranks.exchange.find import job_mark
+from fastprof.ranks.exchange.watch_sources import Folder
+from fastprof.ranks.live.window import RankWindow, encode
 
 
 def put(folder, rank, *, own_us=10_000, world=3, ended=False, age_s=0.0, beat=2, place=""):

@@ -19,9 +19,9 @@ import logging, os, sys, time
 import fakegpu
 from fastprof import Profiler, profile_section
 from fastprof.capture import gpu_find
-import fastprof.report.ranks.blocks as blocks
-import fastprof.session.ranks.live as live
-import fastprof.session.ranks.recording as recording
+import fastprof.ranks.blocks as blocks
+import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.recording as recording
 
 gpu_find._TOOLKITS = "/nowhere*"
 gpu_find.SONAMES = ()

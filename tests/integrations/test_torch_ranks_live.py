@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from fastprof import Profiler, profile_section
-import fastprof.report.ranks.blocks as blocks
-import fastprof.report.ranks.live.heard as heard
-import fastprof.report.ranks.live.judge as judge
-import fastprof.session.ranks.live as live
-import fastprof.session.ranks.recording as recording
+import fastprof.ranks.blocks as blocks
+import fastprof.ranks.live.heard as heard
+import fastprof.ranks.live.judge as judge
+import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.recording as recording
 
 # As with windows of ten seconds, but five times as fast.
 live._PUBLISH_S, live._LOOK_S = 1.0, 0.2

@@ -10,7 +10,7 @@ from array import array
 
 import pytest
 from fastprof import _core, profile_section
-from fastprof.session.ranks.recording import Recording
+from fastprof.ranks.exchange.recording import Recording
 from fastprof.snapshot.run_phases import RUN_PHASES
 from helpers import run_child
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.export.pstats_ import stats_dict
-from fastprof.report.ranks.row import rank_run
+from fastprof.ranks.exchange.recording import Recording
+from fastprof.ranks.row import rank_run
 from fastprof.session import function_windows, overhead_budget
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
-from fastprof.session.ranks.recording import Recording
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof import profile_section
-from fastprof.report.ranks.row import rank_run
+from fastprof.ranks.exchange.live import LiveRanks
+from fastprof.ranks.row import rank_run
 from fastprof.report.threads import training_thread
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.loaders.results import LoaderResults
@@ -25,7 +26,6 @@ from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.periodic import timings
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.profiler import run_of
-from fastprof.session.ranks.live import LiveRanks
 
 
 def counts(prof: fastprof.Profiler) -> dict[str, int]:

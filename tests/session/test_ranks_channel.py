@@ -7,9 +7,9 @@ import stat
 import sys
 
 import pytest
-from fastprof.session.ranks.channel import MAX_VALUE
-from fastprof.session.ranks.directory import DirectoryChannel
-from fastprof.session.ranks.find import find_channel, job_mark, may_find_channel
+from fastprof.ranks.exchange.channel import MAX_VALUE
+from fastprof.ranks.exchange.directory import DirectoryChannel
+from fastprof.ranks.exchange.find import find_channel, job_mark, may_find_channel
 from helpers import run_child
 
 
@@ -64,7 +64,7 @@ def test_p6_links_and_pipes_that_others_have_put_there_change_nothing(tmp_path):
     run_child(
         f"""
 import os
-from fastprof.session.ranks.directory import DirectoryChannel
+from fastprof.ranks.exchange.directory import DirectoryChannel
 os.umask(0)
 channel = DirectoryChannel("{tmp_path}/job")
 keys = ["window-0", "request", "detail-1", "verdicts", "group-1-0"]

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fastprof.ranks.exchange.channel import MAX_VALUE, Ended
+from fastprof.ranks.exchange.find import find_channel, may_find_channel
 from fastprof.results.ranks import merge
 from fastprof.session.environment.rank import Identity
-from fastprof.session.ranks.channel import MAX_VALUE, Ended
-from fastprof.session.ranks.find import find_channel, may_find_channel
 from helpers import child_env, run_together
 
 

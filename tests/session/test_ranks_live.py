@@ -16,26 +16,26 @@ from types import FunctionType
 
 import pytest
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks.cause import sections_of
-from fastprof.report.ranks.live.window import RankWindow, Request, decode, encode
+from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.ranks.cause import sections_of
+from fastprof.ranks.exchange import live
+from fastprof.ranks.exchange.channel import REQUEST, Ended
+from fastprof.ranks.exchange.directory import DirectoryChannel
+from fastprof.ranks.exchange.find import job_mark
+from fastprof.ranks.exchange.recording import Recording, _spent
+from fastprof.ranks.exchange.tcpstore import NotAStoreError
+from fastprof.ranks.live.window import RankWindow, Request, decode, encode
 from fastprof.session.profiler import run_of
-from fastprof.session.ranks import live
-from fastprof.session.ranks.channel import REQUEST, Ended
-from fastprof.session.ranks.directory import DirectoryChannel
-from fastprof.session.ranks.find import job_mark
-from fastprof.session.ranks.recording import Recording, _spent
-from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale, wait_for_sleeping_threads
 
 PROGRAM = """
 import os, signal, sys, time
 from fastprof import Profiler, profile_section
-import fastprof.report.ranks.blocks as blocks
-import fastprof.report.ranks.live.heard as heard
-import fastprof.report.ranks.live.judge as judge
-import fastprof.session.ranks.live as live
-import fastprof.session.ranks.recording as recording
+import fastprof.ranks.blocks as blocks
+import fastprof.ranks.live.heard as heard
+import fastprof.ranks.live.judge as judge
+import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.recording as recording
 
 # As with windows of ten seconds, but ten times as fast.
 live._PUBLISH_S, live._LOOK_S, live._PATIENCE_S = 0.5, 0.1, 1.0
@@ -257,7 +257,7 @@ def test_a_window_says_whether_the_training_thread_moves_between_its_steps():
 
 
 def test_a_section_that_only_waits_is_no_work_outside_of_sections(monkeypatch):
-    monkeypatch.setattr("fastprof.session.ranks.recording._SECONDS", 0.1)  # a block per step
+    monkeypatch.setattr("fastprof.ranks.exchange.recording._SECONDS", 0.1)  # a block per step
     with Profiler(gpu=False, skip_first=0) as prof:
         recording = Recording(run_of(prof).recorder, "job", 0, 2, "n0")
         prof.enter_phase("steps")
@@ -641,9 +641,9 @@ torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distribu
 torch.__version__, distributed.is_initialized = "2.13.0", lambda: True
 sys.modules.update({"torch": torch, "torch.distributed": distributed})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks.cause import sections_of
-from fastprof.session.ranks import live, tcpstore
+from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.ranks.cause import sections_of
+from fastprof.ranks.exchange import live, tcpstore
 live._LOOK_S = live._PUBLISH_S = live._RETRY_S = 0.01
 tcpstore.TIMEOUT_S = %s
 prof = Profiler(gpu=False).start()
@@ -704,9 +704,9 @@ def test_a_forked_child_has_no_part_in_it(tmp_path):
 import os, time
 os.environ.update(RANK="1", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks.cause import sections_of
-from fastprof.session.ranks import live
+from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.ranks.cause import sections_of
+from fastprof.ranks.exchange import live
 live._LOOK_S = live._PUBLISH_S = 0.05
 with Profiler(functions=False, gpu=False) as prof:
     for _ in range(20):
@@ -728,9 +728,9 @@ def test_a_program_ends_as_it_would_without(tmp_path, how):
 import os, sys, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks.cause import sections_of
-from fastprof.session.ranks import live
+from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.ranks.cause import sections_of
+from fastprof.ranks.exchange import live
 live._LOOK_S = live._PUBLISH_S = 0.01
 prof = Profiler(functions=False, gpu=False).start()
 for _ in range(20):
@@ -946,12 +946,12 @@ def test_the_ranks_stand_after_the_report_that_the_exit_prints(tmp_path):
 import os, time
 os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
 from fastprof import Profiler, profile_section
-from fastprof.report.ranks.blocks import HeardRank, add_blocks, run_in_blocks
-from fastprof.report.ranks.cause import sections_of
-from fastprof.report.ranks.live.window import RankWindow, encode
-from fastprof.session.ranks import live
-from fastprof.session.ranks.find import job_mark
-from fastprof.session.ranks.recording import Recording
+from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
+from fastprof.ranks.cause import sections_of
+from fastprof.ranks.live.window import RankWindow, encode
+from fastprof.ranks.exchange import live
+from fastprof.ranks.exchange.find import job_mark
+from fastprof.ranks.exchange.recording import Recording
 live._LOOK_S = live._PUBLISH_S = 0.05
 folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
 os.mkdir(folder)
@@ -999,7 +999,7 @@ ended.append(time.monotonic())
 
 
 def test_a_run_that_ends_at_once_is_not_said_to_lack_torch_distributed(tmp_path, monkeypatch):
-    from fastprof.session.ranks import live
+    from fastprof.ranks.exchange import live
 
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": tmp_path}.items():
         monkeypatch.setenv(name, str(value))

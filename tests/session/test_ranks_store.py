@@ -15,16 +15,16 @@ from types import SimpleNamespace
 
 import pytest
 from fastprof.names import short_hash
-from fastprof.report.ranks.live.window import RankWindow, encode
+from fastprof.ranks.exchange import store as stores
+from fastprof.ranks.exchange import tcpstore
+from fastprof.ranks.exchange.channel import MAX_VALUE, Ended
+from fastprof.ranks.exchange.find import find_channel, job_mark
+from fastprof.ranks.exchange.store import StoreChannel
+from fastprof.ranks.exchange.tcpstore import NotAStoreError, StoreClient
+from fastprof.ranks.exchange.watch_sources import Store, store_at
+from fastprof.ranks.exchange.watching import Watch
+from fastprof.ranks.live.window import RankWindow, encode
 from fastprof.session.environment.rank import find_live_job
-from fastprof.session.ranks import store as stores
-from fastprof.session.ranks import tcpstore
-from fastprof.session.ranks.channel import MAX_VALUE, Ended
-from fastprof.session.ranks.find import find_channel, job_mark
-from fastprof.session.ranks.store import StoreChannel
-from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
-from fastprof.session.ranks.watch_sources import Store, store_at
-from fastprof.session.ranks.watching import Watch
 
 HELLO = struct.pack("=BI", 0, 0x3C85F7CE) + b"\x0dabcd"
 
@@ -413,7 +413,7 @@ def test_who_watches_waits_for_a_slow_store_and_ends_with_one_that_is_gone(
     def multi_get(self, keys):
         raise error
 
-    monkeypatch.setattr("fastprof.session.ranks.watch_sources.running_jobs", list)
+    monkeypatch.setattr("fastprof.ranks.exchange.watch_sources.running_jobs", list)
     with closing(Watch(Store(dict(os.environ)))) as watch:
         monkeypatch.setattr(StoreClient, "multi_get", multi_get)
         job = watch.look()

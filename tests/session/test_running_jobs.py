@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fastprof.session.ranks.running import running_jobs
+from fastprof.ranks.exchange.running import running_jobs
 from helpers import run_child
 
 TORCH = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -62,7 +62,7 @@ def test_a_process_that_has_ended_meanwhile_or_a_system_without_such_files_has_n
 def test_a_real_process_is_found():
     port = str(20_000 + os.getpid() % 10_000)
     code = (
-        "from fastprof.session.ranks.running import running_jobs\n"
+        "from fastprof.ranks.exchange.running import running_jobs\n"
         "print([env.get('MASTER_PORT') for env in running_jobs()])\n"
     )
     assert port in run_child(code, env={**TORCH, "MASTER_PORT": port}).check().stdout

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from fastprof.findings.rules.ranks import rank_finding
-from fastprof.report.ranks.model import RankReport, RankRow, Straggler
-from fastprof.report.ranks.row import rank_row
+from fastprof.ranks.model import RankReport, RankRow, Straggler
+from fastprof.ranks.row import rank_row
 from fastprof.results.report import build_report
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.run_phases import PhaseTime

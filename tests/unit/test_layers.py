@@ -164,6 +164,9 @@ def test_printing_and_a_foreign_allocation_in_the_core_are_found(tmp_path, call)
         ("snapshot/a.py", "from ..report import build\n"),
         ("report/a.py", "import importlib\nimportlib.import_module('fastprof.session')\n"),
         ("report/a.py", "if TYPE_CHECKING:\n    from fastprof.session import x\n"),
+        ("ranks/a.py", "from fastprof.ranks.exchange import live\n"),
+        ("ranks/render/a.py", "from fastprof.session import run\n"),
+        ("report/a.py", "from fastprof.ranks import model\n"),
         ("somewhere/a.py", "import json\n"),
     ],
 )
@@ -176,6 +179,7 @@ def test_imports_in_the_direction_are_accepted(tmp_path):
     for name, text in {
         "capture/a.py": "from fastprof import _core\nfrom ..snapshot import Snapshot\n",
         "report/a.py": "from .b import x\nfrom fastprof.snapshot import Snapshot\n",
+        "ranks/exchange/a.py": "from fastprof.session import part\nfrom .. import row\n",
         "session/a.py": "from fastprof.capture import sections\nfrom .. import export\n",
         "cli/a.py": "import fastprof\nfrom fastprof.session import profiler\n",
         "__init__.py": "from .session.profiler import Profiler\n",

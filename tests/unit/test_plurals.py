@@ -29,7 +29,7 @@ _NEVER_ONE = frozenset({
     ("figures.py", "functions"), ("figures.py", "times"),
     ("notes.py", "measured steps"),  # more than are kept
     ("watch_sources.py", "ranks"),  # more than 128
-    ("ranks_heat.py", "steps"),  # more than one: the line above tests that
+    ("heat.py", "steps"),  # more than one: the line above tests that
     ("steps_chart.py", "steps"),  # more than one: the line above tests that
     ("remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more
     ("data.py", "times"),  # two and more starts
@@ -39,7 +39,7 @@ _NEVER_ONE = frozenset({
     ("tables.py", "steps"), ("tables.py", "times"),
     ("ranks.py", "waits"),  # "waits" is a verb here
     ("groups/summary.py", "ranks"),  # of jobs of more than 128
-    ("ranks.py", "hosts"), ("ranks.py", "ranks"), ("ranks/model.py", "ranks"),
+    ("render/report.py", "hosts"), ("ranks/model.py", "ranks"),
     ("watch.py", "ranks"), ("store.py", "files"),
     ("outliers.py", "steps"),  # more than one: the line above tests that
     ("ranks/build.py", "ranks"), ("ranks/notes.py", "groups"),

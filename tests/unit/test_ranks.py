@@ -12,14 +12,14 @@ import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.errors import LoadError
+from fastprof.ranks.build import rank_report
+from fastprof.ranks.live.amount import Begin
+from fastprof.ranks.live.text import late_text
+from fastprof.ranks.model import Straggler
+from fastprof.ranks.row import rank_run
 from fastprof.read import merge as merging
 from fastprof.render import formats
 from fastprof.report.phase_names import is_communication
-from fastprof.report.ranks.build import rank_report
-from fastprof.report.ranks.live.amount import Begin
-from fastprof.report.ranks.live.text import late_text
-from fastprof.report.ranks.model import Straggler
-from fastprof.report.ranks.row import rank_run
 from fastprof.results.ranks import RankReport, merge
 from fastprof.results.report import build_report
 from fastprof.results.result import as_result

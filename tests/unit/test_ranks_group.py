@@ -12,10 +12,12 @@ from functools import reduce
 
 import fastprof.ranks
 import pytest
-from fastprof.render.ranks_brief import brief_lines_live
-from fastprof.report.ranks.blocks import HeardRank, add_blocks
-from fastprof.report.ranks.groups.late import GroupJudge
-from fastprof.report.ranks.groups.summary import (
+from fastprof.ranks.blocks import HeardRank, add_blocks
+from fastprof.ranks.exchange import live
+from fastprof.ranks.exchange.channel import DIRECT, window_key
+from fastprof.ranks.exchange.groups import FAN, Groups
+from fastprof.ranks.groups.late import GroupJudge
+from fastprof.ranks.groups.summary import (
     MOST,
     RankGroup,
     bucket_of,
@@ -24,11 +26,9 @@ from fastprof.report.ranks.groups.summary import (
     middle_ms,
     quantile_ms,
 )
-from fastprof.report.ranks.groups.wire import MAX_GROUP_BYTES, decode_group, encode_group
-from fastprof.report.ranks.live.window import RankWindow, encode
-from fastprof.session.ranks import live
-from fastprof.session.ranks.channel import DIRECT, window_key
-from fastprof.session.ranks.groups import FAN, Groups
+from fastprof.ranks.groups.wire import MAX_GROUP_BYTES, decode_group, encode_group
+from fastprof.ranks.live.window import RankWindow, encode
+from fastprof.ranks.render.brief import brief_lines_live
 
 JOB = "01234567"
 OWN_MS = {"data": 10.0, "forward": 15.0, "backward": 15.0, "optimizer": 5.0}

@@ -8,10 +8,10 @@ import re
 from statistics import fmean, median
 
 import pytest
-from fastprof.report.ranks.build import rank_report
-from fastprof.report.ranks.heat import COLUMNS, ROWS, rank_heat
-from fastprof.report.ranks.judge import Series
-from fastprof.report.ranks.row import rank_run
+from fastprof.ranks.build import rank_report
+from fastprof.ranks.heat import COLUMNS, ROWS, rank_heat
+from fastprof.ranks.judge import Series
+from fastprof.ranks.row import rank_run
 from fastprof.results.ranks import RankReport
 from fastprof.results.result import as_result
 from unit.test_ranks_steps import job, judged

@@ -8,13 +8,11 @@ from array import array
 from dataclasses import replace
 
 import pytest
-from fastprof.render.ranks_brief import brief_lines_live
-from fastprof.render.watch import watch_lines
-from fastprof.report.ranks.live.amount import Begin
-from fastprof.report.ranks.live.between import BetweenNow
-from fastprof.report.ranks.live.judge import Judge
-from fastprof.report.ranks.live.text import late_text
-from fastprof.report.ranks.live.window import (
+from fastprof.ranks.live.amount import Begin
+from fastprof.ranks.live.between import BetweenNow
+from fastprof.ranks.live.judge import Judge
+from fastprof.ranks.live.text import late_text
+from fastprof.ranks.live.window import (
     RankDetail,
     RankWindow,
     Request,
@@ -25,9 +23,11 @@ from fastprof.report.ranks.live.window import (
     means,
     measured,
 )
-from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler
-from fastprof.report.ranks.row import Between, RankRun, RankSteps
-from fastprof.report.ranks.verdict import by_steps
+from fastprof.ranks.model import FunctionExcess, RankRow, Straggler
+from fastprof.ranks.render.brief import brief_lines_live
+from fastprof.ranks.row import Between, RankRun, RankSteps
+from fastprof.ranks.verdict import by_steps
+from fastprof.render.watch import watch_lines
 
 JOB = "0123abcd"
 STEP_MS, TICK_S = 50.0, 5.0

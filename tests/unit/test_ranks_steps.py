@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from fastprof.ranks.build import rank_report
+from fastprof.ranks.cause import onset
+from fastprof.ranks.judge import Series, groups_in_step, lateness
+from fastprof.ranks.model import FunctionExcess, RankRow, Straggler, WorkBetweenSteps
+from fastprof.ranks.notes import end_text
+from fastprof.ranks.render.brief import brief_lines
+from fastprof.ranks.row import Between, RankRun, rank_run
+from fastprof.ranks.verdict import Verdict, healthy
 from fastprof.read import merge as merging
-from fastprof.render.ranks_brief import brief_lines
-from fastprof.report.ranks.build import rank_report
-from fastprof.report.ranks.cause import onset
-from fastprof.report.ranks.judge import Series, groups_in_step, lateness
-from fastprof.report.ranks.model import FunctionExcess, RankRow, Straggler, WorkBetweenSteps
-from fastprof.report.ranks.notes import end_text
-from fastprof.report.ranks.row import Between, RankRun, rank_run
-from fastprof.report.ranks.verdict import Verdict, healthy
 from fastprof.report.threads import training_thread
 from fastprof.results.ranks import RankReport, merge
 from fastprof.results.report import build_report

@@ -7,8 +7,8 @@ import random
 import zlib
 
 import pytest
-from fastprof.report.ranks.live.judge import Judge
-from fastprof.report.ranks.live.window import (
+from fastprof.ranks.live.judge import Judge
+from fastprof.ranks.live.window import (
     COLUMNS,
     MAX_BLOCKS,
     MAX_BYTES,

@@ -9,8 +9,8 @@ from dataclasses import FrozenInstanceError, fields
 import fastprof
 import pytest
 from fastprof.comparison import model as comparison
+from fastprof.ranks import model as ranks
 from fastprof.report import build, model
-from fastprof.report.ranks import model as ranks
 from fastprof.results.report import build_report
 from unit.gpu_runs import gpu_training_run
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.clock import time
+from fastprof.ranks.live.now import JobNow
+from fastprof.ranks.model import SELDOM, Straggler, named
+from fastprof.ranks.render.brief import brief_lines, brief_lines_live
 from fastprof.read.merge import merge
-from fastprof.render.ranks_brief import brief_lines, brief_lines_live
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks.live.now import JobNow
-from fastprof.report.ranks.model import SELDOM, Straggler, named
 from fastprof.tables.layout import wrapped
 
 #: Rank 0 waits this long for the files of the others.

@@ -24,9 +24,9 @@ from fastprof.clock import time
 from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
+from fastprof.ranks.live.now import JobNow
 from fastprof.read.pstats import Entry, Function
 from fastprof.render.screen import closed_lines
-from fastprof.report.ranks.live.now import JobNow
 from fastprof.results.report import Report
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default

@@ -10,11 +10,11 @@ from contextlib import closing, suppress
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.clock import time
+from fastprof.ranks.exchange.find import DIRECTORY
+from fastprof.ranks.exchange.running import running_jobs
+from fastprof.ranks.exchange.watch_sources import Folder, source_of, store_at
+from fastprof.ranks.exchange.watching import Watch
 from fastprof.render.watch import watch_lines
-from fastprof.session.ranks.find import DIRECTORY
-from fastprof.session.ranks.running import running_jobs
-from fastprof.session.ranks.watch_sources import Folder, source_of, store_at
-from fastprof.session.ranks.watching import Watch
 from fastprof.tables.layout import width_of
 
 _EVERY_S = 2.0

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from fastprof.errors import LoadError
 from fastprof.fileio import read_bounded
+from fastprof.ranks.build import rank_report
+from fastprof.ranks.model import FunctionTotal, RankReport
+from fastprof.ranks.row import MAX_STEPS, RankRun, rank_run
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.read.load import load
 from fastprof.read.newest import ranks_of_newest
-from fastprof.report.ranks.build import rank_report
-from fastprof.report.ranks.model import FunctionTotal, RankReport
-from fastprof.report.ranks.row import MAX_STEPS, RankRun, rank_run
 from fastprof.report.rows import FunctionRow
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from fastprof.errors import ExportError
 from fastprof.fileio import atomic_write, resolve_output
 
 if TYPE_CHECKING:
+    from fastprof.ranks.model import RankReport
     from fastprof.report.model import Report
-    from fastprof.report.ranks.model import RankReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ def render_ranks(report: RankReport, name: str, **limits: int) -> str:
     ``limits`` are options of the writer: ``width`` of the text.
     """
     stream = io.StringIO()
-    getattr(import_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
+    getattr(import_module("fastprof.ranks.render.report"), f"write_{name}")(
+        report, stream, **limits
+    )
     return stream.getvalue()
 
 

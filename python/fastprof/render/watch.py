@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from fastprof.names import readable
-from fastprof.render.ranks_brief import is_told, live_heading, state_lines
+from fastprof.ranks.live.now import JobNow, RankNow
+from fastprof.ranks.render.brief import is_told, live_heading, state_lines
 from fastprof.report.figures import plural
-from fastprof.report.ranks.live.now import JobNow, RankNow
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped
 

@@ -3,15 +3,15 @@
 import os
 
 from fastprof.findings.rules.ranks import rank_finding
+from fastprof.ranks import model
 from fastprof.read import merge as reader
 from fastprof.render.formats import render_ranks, save_ranks
 from fastprof.report.findings import Finding
-from fastprof.report.ranks import model
 from fastprof.results.result import Result, returning
 
 
 class RankReport(Result, model.RankReport):
-    """The data of :class:`fastprof.report.ranks.model.RankReport`, and its outputs."""
+    """The data of :class:`fastprof.ranks.model.RankReport`, and its outputs."""
 
     __slots__ = ()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from fastprof.ranks.exchange.live import LiveRanks
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.function_hook import FunctionHook
 from fastprof.session.function_windows import FunctionWindows
@@ -24,7 +25,6 @@ from fastprof.session.overhead_budget import Budget
 from fastprof.session.own_costs import OwnCosts
 from fastprof.session.part import Part
 from fastprof.session.patching.collector import collector_paused
-from fastprof.session.ranks.live import LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.section_recording import Sections
 from fastprof.session.stages import Stages

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fastprof.errors import StateError
 from fastprof.guards import dropped, own_errors
+from fastprof.ranks.exchange.live import UNKNOWN_END_S, LiveRanks
 from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
@@ -23,7 +24,6 @@ from fastprof.session.options import Options
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.part import Part
 from fastprof.session.parts import make_parts
-from fastprof.session.ranks.live import UNKNOWN_END_S, LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.stages import Stages
 
@@ -165,7 +165,7 @@ class Run:
         If nothing is configured to receive the result, the report goes to ``sys.stderr``, followed
         by the last state of all ranks.
         """
-        from fastprof.render.ranks_brief import show_ranks
+        from fastprof.ranks.render.brief import show_ranks
 
         if hasattr(sys, "last_value"):
             self.facts["ended_by"] = type(sys.last_value).__name__

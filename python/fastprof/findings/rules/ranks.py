@@ -5,10 +5,10 @@ from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
 from fastprof.names import readable
+from fastprof.ranks.health import against_others
+from fastprof.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section, named
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
-from fastprof.report.ranks.health import against_others
-from fastprof.report.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section, named
 
 
 def imbalance(facts: Facts) -> Draft | None:
