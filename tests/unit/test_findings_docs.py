@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fastprof.findings.examine import RULES
-from fastprof.report.findings import SUBJECTS
+from fastprof.findings.examine import RULES, subject
 from helpers import ROOT
 
 FOLDER = ROOT / "docs" / "findings"
@@ -40,7 +39,7 @@ def test_a_section_says_how_it_is_seen_and_shows_code_or_a_script(rule: str) -> 
     assert "```" in text or "**Script.**" in text or "The remedy is the same" in text
     # The overview links to it.
     overview = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"[{rule}]({page.name}#{rule}) | {SUBJECTS[rule]} |" in overview
+    assert f"[{rule}]({page.name}#{rule}) | {subject(rule)} |" in overview
 
 
 def test_every_script_that_is_named_exists_and_every_problem_is_named() -> None:

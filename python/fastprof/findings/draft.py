@@ -105,10 +105,18 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``check`` examines a report; ``docs/findings`` has a section on the subject of each rule."""
+    """``check`` examines a report; ``subject`` is what it looks at, in the words of a report.
+
+    ``knows_waits``: its kind of time is another wait, or the wait for a CPU itself.
+    ``changes_training``: the fix also changes the results of the training.  ``docs/findings`` has a
+    section for each rule.
+    """
 
     id: str
+    subject: str
     check: Callable[[Facts], Draft | None]
+    knows_waits: bool = False
+    changes_training: bool = False
 
 
 def part_of(earlier: Draft, later: Draft, rule: str) -> float:

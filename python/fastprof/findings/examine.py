@@ -32,63 +32,61 @@ from fastprof.findings.rules import (
     steps,
     tensors,
 )
-from fastprof.report.findings import SEVERITIES, Examination, Finding, subject
+from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
 #: From the specific to the general: a later rule's time excludes an earlier one's.
 RULES: tuple[Rule, ...] = (
-    Rule("cpu-contention", cpu.cpu_contention),
-    Rule("loader-recreated", data.loader_recreated),
-    Rule("worker-shutdown", data.worker_shutdown),
-    Rule("token-counting", data.token_counting),
-    Rule("sampler-time", data.sampler_time),
-    Rule("batch-receiving", data.batch_receiving),
-    Rule("checkpoint-often", host.checkpoint_often),
-    Rule("gc-pressure", host.gc_pressure),
-    Rule("lock-contention", host.lock_contention),
-    Rule("argument-checks", calls.argument_checks),
-    Rule("sync-item", tensors.sync_item),
-    Rule("host-device-transfers", tensors.host_device_transfers),
-    Rule("tensor-copies", tensors.tensor_copies),
-    Rule("mixed-precision-scaler", tensors.mixed_precision_scaler),
-    Rule("optimizer-unfused", calls.optimizer_unfused),
-    Rule("logging-share", host.logging_share),
-    Rule("memory-leak", memory.memory_leak),
-    Rule("memory-fragmentation", memory.memory_fragmentation),
-    Rule("data-loading", data.data_loading),
-    Rule("unaccounted", beside.unaccounted),
-    Rule("own-section", beside.own_section),
-    Rule("all-reduce-share", kernels.all_reduce_share),
-    Rule("imbalance", ranks.imbalance),
-    Rule("attention-unfused", kernels.attention_unfused),
-    Rule("anomaly-mode", steps.anomaly_mode),
-    Rule("untrained-gradients", steps.untrained_gradients),
-    Rule("validation-share", beside.validation_share),
-    Rule("tensor-loop", calls.tensor_loop),
-    Rule("small-batch", kernels.small_batch),
-    Rule("kernel-launch-overhead", kernels.kernel_launch_overhead),
-    Rule("small-kernels", kernels.small_kernels),
-    Rule("blocks-per-sm", kernels.blocks_per_sm),
-    Rule("occupancy", kernels.occupancy),
-    Rule("gpu-memory-low", memory.gpu_memory_low),
-    Rule("gpu-memory-high", memory.gpu_memory_high),
-    Rule("optimizer-share", steps.optimizer_share),
-    Rule("recomputation", steps.recomputation),
-    Rule("forward-share", steps.forward_share),
-    Rule("backward-share", steps.backward_share),
-    Rule("step-time-variation", steps.step_time_variation),
-    Rule("gpu-throttled", gpu.gpu_throttled),
-    Rule("gpu-utilization", gpu.gpu_utilization),
+    Rule("cpu-contention", "more threads than CPUs", cpu.cpu_contention, knows_waits=True),
+    Rule("loader-recreated", "new workers in each epoch", data.loader_recreated, knows_waits=True),
+    Rule("worker-shutdown", "waiting for workers to exit", data.worker_shutdown, knows_waits=True),
+    Rule("token-counting", "counting tokens", data.token_counting),
+    Rule("sampler-time", "the sampler's time", data.sampler_time),
+    Rule("batch-receiving", "receiving batches", data.batch_receiving),
+    Rule("checkpoint-often", "saving checkpoints", host.checkpoint_often),
+    Rule("gc-pressure", "garbage collection", host.gc_pressure),
+    Rule("lock-contention", "waiting for locks", host.lock_contention, knows_waits=True),
+    Rule("argument-checks", "checking the arguments of distributions", calls.argument_checks),
+    Rule("sync-item", "reading single values from tensors", tensors.sync_item),
+    Rule("host-device-transfers", "copies between host and GPU", tensors.host_device_transfers),
+    Rule("tensor-copies", "copying and converting tensors", tensors.tensor_copies),
+    Rule("mixed-precision-scaler", "scaling gradients", tensors.mixed_precision_scaler),
+    Rule("optimizer-unfused", "updating parameter by parameter", calls.optimizer_unfused),
+    Rule("logging-share", "logging", host.logging_share),
+    Rule("memory-leak", "growing GPU memory", memory.memory_leak, knows_waits=True),
+    Rule(
+        "memory-fragmentation",
+        "fragmented GPU memory",
+        memory.memory_fragmentation,
+        knows_waits=True,
+    ),
+    Rule("data-loading", "data loading", data.data_loading),
+    Rule("unaccounted", "time in no section", beside.unaccounted),
+    Rule("own-section", "the program's own sections", beside.own_section),
+    Rule("all-reduce-share", "all-reduce", kernels.all_reduce_share, knows_waits=True),
+    Rule("imbalance", "waiting for the slowest rank", ranks.imbalance, knows_waits=True),
+    Rule("attention-unfused", "attention in separate matmuls", kernels.attention_unfused),
+    Rule("anomaly-mode", "torch's anomaly detection", steps.anomaly_mode),
+    Rule("untrained-gradients", "gradients that no optimizer uses", steps.untrained_gradients),
+    Rule("validation-share", "validation's share of the training", beside.validation_share),
+    Rule("tensor-loop", "loops over elements of tensors", calls.tensor_loop),
+    Rule("small-batch", "small batches", kernels.small_batch, changes_training=True),
+    Rule("kernel-launch-overhead", "launching kernels", kernels.kernel_launch_overhead),
+    Rule("small-kernels", "small kernels", kernels.small_kernels),
+    Rule("blocks-per-sm", "launches too small for the GPU", kernels.blocks_per_sm),
+    Rule("occupancy", "few warps per multiprocessor", kernels.occupancy),
+    Rule("gpu-memory-low", "unused GPU memory", memory.gpu_memory_low),
+    Rule("gpu-memory-high", "nearly full GPU memory", memory.gpu_memory_high),
+    Rule("optimizer-share", "the optimizer's share of the step", steps.optimizer_share),
+    Rule("recomputation", "forwards that backward computes again", steps.recomputation),
+    Rule("forward-share", "forward's share of the step", steps.forward_share),
+    Rule("backward-share", "backward's share of the step", steps.backward_share),
+    Rule("step-time-variation", "steps of unequal length", steps.step_time_variation),
+    Rule("gpu-throttled", "heat or power limits of the GPU", gpu.gpu_throttled),
+    Rule("gpu-utilization", "an idle GPU", gpu.gpu_utilization),
 )
 
-#: These rules know their kind of time: other waits, or the wait for a CPU itself.
-_WAITS_KNOWN = frozenset({
-    "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown",
-    "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
-})  # fmt: skip
-
-#: A larger batch also changes the results of the training.
-_CHANGES = frozenset({"small-batch"})
+_OF_ID = {rule.id: rule for rule in RULES}
 
 #: If waits for a CPU leave a smaller part of a share, or other parts of the step have more of them,
 #: the title says so: the promise is of the step without them.
@@ -97,7 +95,12 @@ _MOSTLY = 0.75
 #: A smaller part of the span is no promise.
 _LITTLE = 0.001
 
-__all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine"]
+__all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine", "subject"]
+
+
+def subject(rule: str) -> str:
+    """Return what a rule looks at, in words; its id if a newer fastprof made the finding."""
+    return _OF_ID[rule].subject if rule in _OF_ID else rule
 
 
 def examine(report: Report) -> Examination:
@@ -158,9 +161,10 @@ def _examine(report: Report) -> Examination:
 
 def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
     """Return findings with those whose fix changes the training behind all other promises."""
-    if all(f.rule in _CHANGES or f.saving_ms is None for f in findings):
+    changing = {rule.id for rule in RULES if rule.changes_training}
+    if all(f.rule in changing or f.saving_ms is None for f in findings):
         return tuple(findings)
-    return tuple(sorted(findings, key=lambda f: f.rule in _CHANGES))
+    return tuple(sorted(findings, key=lambda f: f.rule in changing))
 
 
 def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
@@ -194,7 +198,7 @@ def _without_waits(facts: Facts, rule: Rule, draft: Draft) -> Draft | None:
 
 def _judged_without(facts: Facts, rule: Rule, draft: Draft) -> bool:
     """Return whether a draft is judged without the wait for a CPU."""
-    if not facts.cpu_waits.matter or facts.timeline is not None or rule.id in _WAITS_KNOWN:
+    if not facts.cpu_waits.matter or facts.timeline is not None or rule.knows_waits:
         return False
     return draft.ms is not None and draft.grade is not None and not draft.beside
 
@@ -237,7 +241,7 @@ def _beside_gpu(facts: Facts, draft: Draft, fired: list[tuple[Rule, Draft]]) -> 
     left = max(0.0, facts.timeline.idle_ms - sum(ms for _, ms in earlier))
     if not earlier or left >= draft.ms:
         return draft
-    fixed = ", ".join(subject(r.id) for r, _ in earlier)
+    fixed = ", ".join(r.subject for r, _ in earlier)
     told = (
         f"Together with the fix of {fixed}, it saves at most "
         f"{span_text(facts.timeline.idle_ms, facts)}: the GPU works in the rest of the step."

@@ -1,63 +1,11 @@
 """The model of a finding of :mod:`fastprof.findings`; here because outputs read it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastprof.report.figures import duration, with_percent
 
 #: From the worst; ``note``: unusual, but no reason to act.
 SEVERITIES = ("critical", "warning", "note")
-
-#: Rule -> what it looks at, in the words of a report.
-SUBJECTS: Mapping[str, str] = {
-    "cpu-contention": "more threads than CPUs",
-    "loader-recreated": "new workers in each epoch",
-    "worker-shutdown": "waiting for workers to exit",
-    "token-counting": "counting tokens",
-    "sampler-time": "the sampler's time",
-    "batch-receiving": "receiving batches",
-    "checkpoint-often": "saving checkpoints",
-    "gc-pressure": "garbage collection",
-    "lock-contention": "waiting for locks",
-    "argument-checks": "checking the arguments of distributions",
-    "sync-item": "reading single values from tensors",
-    "host-device-transfers": "copies between host and GPU",
-    "tensor-copies": "copying and converting tensors",
-    "mixed-precision-scaler": "scaling gradients",
-    "optimizer-unfused": "updating parameter by parameter",
-    "logging-share": "logging",
-    "memory-leak": "growing GPU memory",
-    "memory-fragmentation": "fragmented GPU memory",
-    "data-loading": "data loading",
-    "unaccounted": "time in no section",
-    "own-section": "the program's own sections",
-    "all-reduce-share": "all-reduce",
-    "imbalance": "waiting for the slowest rank",
-    "attention-unfused": "attention in separate matmuls",
-    "kernel-launch-overhead": "launching kernels",
-    "anomaly-mode": "torch's anomaly detection",
-    "untrained-gradients": "gradients that no optimizer uses",
-    "validation-share": "validation's share of the training",
-    "tensor-loop": "loops over elements of tensors",
-    "small-batch": "small batches",
-    "small-kernels": "small kernels",
-    "blocks-per-sm": "launches too small for the GPU",
-    "occupancy": "few warps per multiprocessor",
-    "gpu-memory-low": "unused GPU memory",
-    "gpu-memory-high": "nearly full GPU memory",
-    "optimizer-share": "the optimizer's share of the step",
-    "recomputation": "forwards that backward computes again",
-    "forward-share": "forward's share of the step",
-    "backward-share": "backward's share of the step",
-    "step-time-variation": "steps of unequal length",
-    "gpu-throttled": "heat or power limits of the GPU",
-    "gpu-utilization": "an idle GPU",
-}
-
-
-def subject(rule: str) -> str:
-    """Return what a rule looks at, in words; its id if a newer fastprof made the finding."""
-    return SUBJECTS.get(rule, rule)
 
 
 @dataclass(frozen=True, slots=True)

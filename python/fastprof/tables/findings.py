@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fastprof.findings.examine import examine
+from fastprof.findings.examine import examine, subject
 from fastprof.report.figures import plural, with_percent
-from fastprof.report.findings import Examination, Finding, subject
+from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.report.rows import OWN_COST
 from fastprof.report.step_table import costs_are_limit
