@@ -47,6 +47,17 @@ def test_the_batches_of_an_inference_are_its_steps(tmp_path: Path) -> None:
     assert "No optimizer stepped: a step is a batch of the loader" in found["screen"]
 
 
+def test_the_batches_of_an_inference_in_a_thread_are_its_steps(tmp_path: Path) -> None:
+    found = recorded("inference_in_thread", tmp_path)
+    steps, ended_by = found["STEPS"].split(" | ")
+    assert (38 <= int(steps) <= 40, ended_by) == (True, "batches")
+    assert {"data", "forward", "(unaccounted)"} <= set(found["ROWS"].split())
+
+
+def test_a_thread_that_fetches_for_the_main_thread_does_not_infer(tmp_path: Path) -> None:
+    assert recorded("prefetched_inference", tmp_path)["STEPS"].startswith("0 |")
+
+
 @pytest.mark.slow
 def test_batches_are_the_steps_of_a_loop_that_is_compiled_whole(tmp_path: Path) -> None:
     found = recorded("compiled", tmp_path)

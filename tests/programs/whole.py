@@ -11,6 +11,40 @@ with torch.no_grad():
         net(x)
         time.sleep(0.002)
 """,
+    "inference_in_thread": """
+import threading, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(4, 2).eval()
+net(torch.ones(1, 4))  # a check before
+
+def score():
+    with torch.no_grad():
+        for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
+            net(x)
+            time.sleep(0.002)
+
+thread = threading.Thread(target=score)
+thread.start()
+thread.join()
+""",
+    "prefetched_inference": """
+import queue, threading, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(4, 2).eval()
+batches = queue.Queue(2)
+
+def fetch():
+    for (x,) in DataLoader(TensorDataset(torch.ones(80, 4)), batch_size=2):
+        batches.put(x)
+    batches.put(None)
+
+threading.Thread(target=fetch).start()
+with torch.no_grad():
+    while (x := batches.get()) is not None:
+        net(x)
+""",
     "compiled": """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

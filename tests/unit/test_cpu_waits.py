@@ -31,7 +31,7 @@ def test_the_interval_holds_the_part_of_computing_in_nine_of_ten_runs() -> None:
         whole = sum(waits) / STEPS
         # 4 ms of 20 ms on the CPU, and its part of the waits.
         rows = {"(unaccounted)": 20.0 + whole}
-        found = cpu_waits(rows, whole, {}, series(whole, 3), STEPS)
+        found = cpu_waits(rows, whole, {}, series(whole, 3), series(whole, 3), STEPS)
         part = found.without(4.0 + hit / STEPS, {})
         held += part.low <= 0.2 <= part.high
         above += part.middle > 0.2
@@ -43,7 +43,7 @@ def test_the_wait_of_a_section_is_known() -> None:
     """A thread that slept runs at first, so the same section may have all waits of each step."""
     rows = {"data": 40.0, "forward": 20.0, "backward": 40.0}
     waits = {"data": 30.0, "backward": 20.0}
-    found = cpu_waits(rows, 50.0, waits, series(50.0, 5), STEPS)
+    found = cpu_waits(rows, 50.0, waits, series(50.0, 5), series(50.0, 5), STEPS)
     for name, ms in (("data", 10.0), ("forward", 20.0), ("backward", 20.0)):
         part = found.without(rows[name], {name: rows[name]})
         assert part == found.without(rows[name], {}, frozenset({name}))
@@ -66,7 +66,7 @@ def test_steps_without_a_wait_show_how_long_sections_take() -> None:
         names={"forward": tuple(1.0 + wait for wait in waits), "backward": (2.0,) * count},
     )  # fmt: skip
     rows = {"forward": 11.0, "backward": 2.0, "(unaccounted)": 1.0}
-    found = cpu_waits(rows, 10.0, {"backward": 1.5}, steps, count)
+    found = cpu_waits(rows, 10.0, {"backward": 1.5}, steps, steps, count)
     for name, part in (("forward", 0.25), ("backward", 0.5)):
         assert found.without(rows[name], {name: rows[name]}).middle == pytest.approx(part)
     assert found.rest.ms - found.rest.wait_ms == pytest.approx(1.0)
@@ -74,7 +74,7 @@ def test_steps_without_a_wait_show_how_long_sections_take() -> None:
     seldom = {**steps.names, "saving": tuple(0.3 * (wait > 0) for wait in waits)}
     for other in (replace(steps, names=seldom), steps.only(range(9)),
                   replace(steps, wall_ms=tuple(1.0 + 33.0 * (w > 0) for w in waits))):  # fmt: skip
-        again = cpu_waits({**rows, "saving": 0.1}, 10.0, {"backward": 1.5}, other, count)
+        again = cpu_waits({**rows, "saving": 0.1}, 10.0, {"backward": 1.5}, other, other, count)
         assert again.sections["forward"].wait_ms == 0.0
 
 
@@ -91,9 +91,33 @@ def test_any_recording_has_a_part(
     places: dict[str, float],
     switches: int,
 ) -> None:
-    found = cpu_waits(rows, wait, waits, series(wait, switches), STEPS)
+    found = cpu_waits(rows, wait, waits, series(wait, switches), series(wait, switches), STEPS)
     for names in (frozenset(), frozenset({"data"}), frozenset({"nothing"})):
         assert 0.0 < found.part(names) <= 1.0
         if found.matter:
             part = found.without(sum(places.values()), places, names)
             assert 0.0 <= part.low <= part.middle <= part.high
+
+
+def test_a_section_whose_waits_were_hardly_read_is_not_known() -> None:
+    """Nine of hundreds of waits were read: chance decides how many of them were in data.
+
+    Truth: all sections wait in proportion to their CPU time, and data has 20 % of it.
+    """
+    draw, held = random.Random(7), 0
+    rows = {"data": 1.0, "forward": 2.0, "backward": 2.0}
+    for _ in range(200):
+        hit = draw.choices(list(rows), weights=list(rows.values()), k=9)
+        waits = {name: 0.05 * hit.count(name) for name in rows}
+        found = cpu_waits(rows, 4.0, waits, series(4.0, 1), series(4.0, 1), STEPS)
+        part = found.without(1.0, {"data": 1.0})
+        held += part.low <= 0.2 <= part.high
+    assert held >= 170
+
+
+def test_no_part_of_a_step_is_more_than_the_step() -> None:
+    """A section without a read wait, longer than the whole step without its waits."""
+    rows = {"data": 3.0, "forward": 3.0}
+    found = cpu_waits(rows, 4.0, {"forward": 0.1}, series(4.0, 1), series(4.0, 1), STEPS)
+    part = found.without(3.0, {"data": 3.0})
+    assert part.middle <= part.high <= 1.0

@@ -104,6 +104,13 @@ def without_a_cpu(ms: float, *, used: float | None, cpus: object = 8, **fields: 
     return replace(made, meta=meta, steps=replace(made.steps, split=split))
 
 
+def test_on_a_busy_machine_the_longest_operator_of_three_steps_is_chance() -> None:
+    """mask_rows.py: "aten::bmm takes 30.0 % of the operators' time (69.2 % without waits)"."""
+    attention = operators({"aten::bmm": 30, "aten::_softmax": 10, "aten::mm": 40})
+    assert "attention-unfused" in found(run(operators=attention))
+    assert "attention-unfused" not in found(without_a_cpu(40, used=1, operators=attention))
+
+
 def test_a_wait_for_a_cpu_is_found_where_the_program_itself_uses_all_cpus() -> None:
     rule = found(without_a_cpu(20, used=7))["cpu-contention"]
     assert rule.evidence[0].startswith("This program uses 7")

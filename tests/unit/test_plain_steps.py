@@ -72,3 +72,28 @@ def test_kinds_of_time_that_are_known_without_functions_are_those_of_plain_steps
     assert found["cpu_wait"] == pytest.approx(0.3, abs=1e-4)
     assert found["gc"] == pytest.approx(0.02, abs=1e-4)
     assert sum(row.total_ns for row in steps.split) == steps.wall_ns
+
+
+def test_data_is_that_of_plain_steps_where_the_other_sections_were_off(recorded: Report) -> None:
+    """The hook makes a loader's Python slower: its share of steps with functions is larger."""
+    snapshot = recorded.snapshot
+    plain = snapshot.plain_steps
+    assert plain is not None
+    data = next(i for i, key in enumerate(snapshot.keys) if key.name == "forward")
+    keys = tuple(replace(k, name="data") if i == data else k for i, k in enumerate(snapshot.keys))
+    rare = next(i for i, key in enumerate(snapshot.keys) if key.name == "rare")
+    rows = tuple(
+        replace(r, sum_ns=plain.sum_ns // 10) if r.key == data else replace(r, steps=0, sum_ns=0)
+        for r in plain.rows
+    )
+    always = replace(snapshot.steps, rows=tuple(
+        replace(r, steps=snapshot.steps.measured) if r.key == rare else r
+        for r in snapshot.steps.rows
+    ))  # fmt: skip
+    made = build_report(
+        replace(snapshot, keys=keys, steps=always, plain_steps=replace(plain, rows=rows))
+    ).shown_steps
+    found = {row.name: row.share for row in made.rows}
+    assert found["data"] == pytest.approx(0.1, abs=1e-3)
+    assert found["rare"]  # in proportion to the steps with functions
+    assert sum(row.total_ns for row in made.rows) == made.wall_ns

@@ -61,7 +61,8 @@ class Pool:
 class CpuWaits:
     """The wait for a CPU in ms per step: in each section for which it is known, and in the rest.
 
-    ``count`` is the number of waits in all steps.
+    ``count`` is the number of waits in all steps.  Of ``unread`` of their time the section is not
+    known, and has the distribution of the ``read`` waits of which it is.
     """
 
     span_ms: float
@@ -69,6 +70,8 @@ class CpuWaits:
     count: float
     sections: Mapping[str, Pool]
     rest: Pool
+    read: float = 0.0
+    unread: float = 0.0
 
     @property
     def share(self) -> float:
@@ -113,10 +116,19 @@ class CpuWaits:
             waits = _EQUAL * self.count * (pool.wait_ms / self.wait_ms if self.wait_ms > 0 else 0.0)
             # Of a part, CPU time and waits have the same share of its pool but for chance.
             error = pool.wait_ms * pool.part * sqrt(hit * (1.0 - hit) / max(1.0, waits))
-            variance += error * error
+            variance += error * error + (hit * self._error_ms(pool)) ** 2
         error = _WIDTH * sqrt(variance)
         low, high = max(0.0, middle - error), middle + error
-        return Share(*(one / self.running_ms for one in (low, middle, high)))
+        return Share(*(min(1.0, one / self.running_ms) for one in (low, middle, high)))
+
+    def _error_ms(self, pool: Pool) -> float:
+        """Return the deviation of a section's wait, if chance decided which waits were read."""
+        if not self.unread:
+            return 0.0
+        read = _EQUAL * self.read
+        # One more in the section and one elsewhere: none of few waits read does not mean none.
+        part = (pool.wait_ms / self.wait_ms * read + 1.0) / (read + 2.0)
+        return self.unread * self.wait_ms * sqrt(part * (1.0 - part) / max(1.0, read))
 
     def _by_pool(
         self, ms: float, places: Mapping[str, float], names: frozenset[str]
@@ -137,7 +149,9 @@ def cpu_waits(
     wait_ms: float,
     waits: Mapping[str, float],
     series: StepSeriesView,
+    sections: StepSeriesView,
     steps: int,
+    of_steps: int | None = None,
 ) -> CpuWaits:
     """Return the waits of ``steps`` measured steps.
 
@@ -146,26 +160,30 @@ def cpu_waits(
         wait_ms: the whole wait for a CPU per step.
         waits: the wait of some of the steps by section; empty: not recorded.
         series: single steps.
+        sections: single steps that have sections; without names: none is like the others.
         steps: their number.
+        of_steps: number of the steps that the parts are means of; None: the same steps.
     """
     span_ms = sum(rows.values())
     whole = min(span_ms, wait_ms)
     scale = whole / placed if (placed := sum(waits.values())) > 0 else 0.0
-    running = _running(series, span_ms - whole)
-    sections = {
+    running = _running(sections, span_ms - whole)
+    pools = {
         name: Pool(ms, ms * (1.0 - running[name]) if name in running else (
             min(ms, scale * waits.get(name, 0.0))
         ))
         for name, ms in rows.items()
         if placed > 0 and not name.startswith("(")
     }  # fmt: skip
-    rest_ms = span_ms - sum(ms for name, ms in rows.items() if name in sections)
-    rest_wait = max(0.0, whole - sum(pool.wait_ms for pool in sections.values()))
+    rest_ms = span_ms - sum(ms for name, ms in rows.items() if name in pools)
+    rest_wait = max(0.0, whole - sum(pool.wait_ms for pool in pools.values()))
     switches = series.switches
     count = sum(switches) / len(switches) * steps if switches else 0.0
+    count = count or whole * steps / _WAIT_MS
+    read = min(1.0, placed / whole) if whole > 0 else 1.0
     return CpuWaits(
-        span_ms, whole, count or whole * steps / _WAIT_MS, sections,
-        Pool(max(rest_ms, rest_wait), rest_wait),
+        span_ms, whole, count, pools, Pool(max(rest_ms, rest_wait), rest_wait), read * count,
+        0.0 if running or not placed else 1.0 - read * min(1.0, steps / (of_steps or steps or 1)),
     )  # fmt: skip
 
 

@@ -726,10 +726,13 @@ class Facts:
         rows = {row.name: row.mean_ms for row in self.report.shown_steps.rows}
         waits = self.split_by_section("cpu_wait")
         wait_ms = self.split.get("cpu_wait", 0.0)
-        series = self.own_series
+        series = sections = self.own_series
         if self.report.stages:  # most steps without a wait are of the stage with short ones
-            series = replace(series, names={})
-        return cpu_waits(rows, wait_ms, waits, series, self.steps)
+            sections = replace(series, names={})
+        elif not series.names:  # most plain steps had no automatic sections
+            sections = self._outside_operators(self.report.steps.series)
+        of_steps = self.report.shown_steps.measured
+        return cpu_waits(rows, wait_ms, waits, series, sections, self.steps, of_steps)
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
@@ -738,7 +741,10 @@ class Facts:
     @Lazy
     def own_series(self) -> StepSeriesView:
         """The single steps, without those that torch.profiler slowed down."""
-        operators, series = self.report.operators, self.report.shown_steps.series
+        return self._outside_operators(self.report.shown_steps.series)
+
+    def _outside_operators(self, series: StepSeriesView) -> StepSeriesView:
+        operators = self.report.operators
         windows = operators.windows if operators is not None else ()
         kept = [
             row

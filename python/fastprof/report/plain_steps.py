@@ -6,6 +6,7 @@ from math import sqrt
 
 from fastprof.report.in_run import own_costs
 from fastprof.report.outliers import find_plain_outliers
+from fastprof.report.phase_names import DATA
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
 from fastprof.report.run_phases import plain_are_most
 from fastprof.report.step_table import step_table
@@ -42,12 +43,18 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     if _were_off(made, recorded):
         known = _KNOWN
         series = replace(series, names={})
-        parts = [row for row in recorded.rows if row.name != OWN_COST]
-        times = _scaled([row.total_ns for row in parts], wall_ns)
-        rows = tuple(
-            StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
+        # Those of loaders are never off.
+        own = {
+            row.name: row for row in rows if row.name in DATA and not _was_off(row, made, recorded)
+        }
+        parts = [row for row in recorded.rows if row.name not in (OWN_COST, *own)]
+        left_ns = wall_ns - sum(row.total_ns for row in own.values())
+        times = _scaled([row.total_ns for row in parts], left_ns)
+        scaled = {
+            row.name: StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
             for row, ns in zip(parts, times, strict=True)
-        )
+        } | own
+        rows = tuple(scaled[row.name] for row in recorded.rows if row.name in scaled)
     rows = _with_own_cost(rows, own_costs(whole).timed_in_step, plain.measured, wall_ns)
     own_ns = sum(row.total_ns for row in rows if row.name == OWN_COST)
     split = _split(made, recorded, known, own_ns)
@@ -75,15 +82,22 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
 
 
 def _were_off(made: StepTable, recorded: StepTable) -> bool:
-    ran = {row.name: row.steps or 0 for row in made.rows}
-    n, of = made.measured, max(1, recorded.measured)
+    ran = {row.name: row for row in made.rows}
+    return any(
+        row.steps and (row.name not in ran or _was_off(ran[row.name], made, recorded))
+        for row in recorded.rows
+    )
 
-    def least(steps: int) -> float:
-        part = min(1.0, steps / of)
-        # A section of every 50th step runs in more or fewer of either kind by chance.
-        return n * (_RAN * part - _CHANCE * sqrt(part * (1.0 - part) * (1 / n + 1 / of)))
 
-    return any(row.steps and ran.get(row.name, 0) < least(row.steps) for row in recorded.rows)
+def _was_off(row: StepSection, made: StepTable, recorded: StepTable) -> bool:
+    """Return whether a section of plain steps ran in fewer of them than in the recorded ones."""
+    of = max(1, recorded.measured)
+    in_recorded = next((r.steps or 0 for r in recorded.rows if r.name == row.name), 0)
+    part = min(1.0, in_recorded / of)
+    # A section of every 50th step runs in more or fewer of either kind by chance.
+    n = made.measured
+    least = n * (_RAN * part - _CHANCE * sqrt(part * (1.0 - part) * (1 / n + 1 / of)))
+    return (row.steps or 0) < least
 
 
 def _with_own_cost(

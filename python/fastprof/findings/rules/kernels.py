@@ -255,6 +255,8 @@ def attention_unfused(facts: Facts) -> Draft | None:
         return None
     if not {"aten::softmax", "aten::_softmax"} & names:
         return None
+    if not operators.device and facts.cpu_waits.matter:
+        raise Abstain("chance decides which operators of few steps wait for a CPU")
     rows = [r for r in operators.rows if r.name in ("aten::bmm", "aten::baddbmm")]
     shares = [
         (r.device_share if operators.device else r.share) or 0.0 for r in rows if not r.on_device

@@ -249,12 +249,13 @@ class Loaders:
     def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         """Return the iterator's next batch, timed if the program asks for it."""
         phases = self._phases
-        if not self._on or phases.fetching or not phases.here():
+        if not self._on or phases.fetching:
             return original(iterator)
         own = self._phases.own_time
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
-            known = self._before(iterator)
+            counts = phases.here() or phases.fetch_moves_here()
+            known = self._before(iterator) if counts else None
         except StopIteration:
             raise
         except own_errors() as error:  # the batches must come

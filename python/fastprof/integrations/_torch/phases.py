@@ -80,6 +80,9 @@ class Phases:
         # Two threads may find at once that they train.
         self._moving = allocate_lock()
         self._moved = False
+        # The last thread that fetched a batch while another one was watched; 0: none.  It has
+        # called a module since.
+        self._fetches_elsewhere, self._called_elsewhere = 0, False
         # Dies with the thread that was found.
         self._local: Any = _local()
         self._mark: Any = None
@@ -193,6 +196,20 @@ class Phases:
         self._fetched = self._backward_since = self._has_trained = self.unsure = False
         self._returned = self._untrained = self._unstepped = self._seen_backwards = 0
         return True
+
+    def fetch_moves_here(self) -> bool:
+        """Watch this thread if it infers: it calls modules on batches that it fetches.
+
+        Nothing trains, and the watched thread fetches nothing.  A thread that only fetches, for
+        another one, calls no module.
+        """
+        if not self.may_move or self._fetched or self._has_optimizers():
+            return False
+        here = get_ident()
+        if self._fetches_elsewhere == here and self._called_elsewhere:
+            return self._moves_here()
+        self._fetches_elsewhere, self._called_elsewhere = here, False
+        return False
 
     def _thread_ended(self, mark: object) -> None:
         self._thread = 0
@@ -309,6 +326,8 @@ class Phases:
             return False
         # As here() tests; hundreds of modules may be called in a step.
         if not self.on or claims or get_ident() != self._thread:
+            if get_ident() == self._fetches_elsewhere:
+                self._called_elsewhere = True
             return False
         if self._optimizers and not self._in_closure:
             return False
