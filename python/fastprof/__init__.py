@@ -49,7 +49,7 @@ except ImportError:
     # reason, from __getattr__.
     pass
 
-__builtins__ = own_builtins.__builtins__  # of __getattr__
+globals()["__builtins__"] = own_builtins.COPY  # of __getattr__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

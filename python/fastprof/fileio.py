@@ -1,5 +1,6 @@
 """Files: written completely or not at all, read within bounds."""
 
+import _signal  # type: ignore[import-not-found]
 import os
 import secrets
 import stat
@@ -72,6 +73,28 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be made or written.
     """
+    with _limit_raises(), _whole(path) as stream:
+        yield stream
+
+
+@contextmanager
+def _limit_raises() -> Iterator[None]:
+    """Let a write beyond the limit on a file's size fail: the signal may end the process."""
+    number = getattr(_signal, "SIGXFSZ", None)
+    if number is None or not hasattr(_signal, "sigtimedwait"):
+        yield
+        return
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        if number not in before:
+            _signal.sigtimedwait([number], 0)  # the kernel's, to this thread
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _whole(path: str) -> Iterator[BinaryIO]:
     if _is_stream(path):
         with _open_stream(path) as stream:
             yield stream

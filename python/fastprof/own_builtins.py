@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 _now = vars(builtins)
-_were = dict(_now)
-_were.pop("_", None)  # a prompt's last value: the program's
+COPY = dict(_now)
+COPY.pop("_", None)  # a prompt's last value: the program's
 #: Functions take their builtins from this name of their module, at the time they are defined.
-__builtins__ = _were  # type: ignore[assignment]
+globals()["__builtins__"] = COPY
 _missing = object()
 #: Those that were put back, and what the program had left.
 _left: "dict[str, Any]" = {}
 
 #: To be compared with ``<=``, which is no call: the recording goes on then.
-OURS, THEIRS = _were.items(), _now.items()
+OURS, THEIRS = COPY.items(), _now.items()
 
 
 class _Loader(SourceFileLoader):
     """Gives a module of fastprof the copy of the builtins."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        vars(module)["__builtins__"] = _were
+        vars(module)["__builtins__"] = COPY
         _adopt(getattr(module, "__path__", ()))
         super().exec_module(module)
 

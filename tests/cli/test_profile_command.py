@@ -304,11 +304,14 @@ def test_f40_a_full_disk_costs_neither_the_status_nor_the_data(
     assert str(kept) in result.stderr
 
 
-def test_f40_a_file_size_limit_leaves_nothing_half_written(script: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("action", ["SIG_IGN", "SIG_DFL"])
+def test_f40_a_file_size_limit_leaves_nothing_half_written(
+    script: Any, tmp_path: Path, action: str
+) -> None:
     script(
-        """
+        f"""
         import resource, signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.{action})
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         """
     )
