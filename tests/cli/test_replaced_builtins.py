@@ -139,7 +139,7 @@ kept = dict(vars(builtins))
 at, restore, KeyError_, all_errors = vars(builtins), vars(builtins).update, KeyError, BaseException
 fail, text, section = [].append, traceback.format_exc, fastprof.profile_section
 failures = fail.__self__
-profiler = fastprof.Profiler(overhead=0.3)
+profiler = fastprof.Profiler(overhead=0.05)
 step, loader, none = profiler.start().step, profiler.loader, None
 
 def work():
@@ -179,8 +179,6 @@ for name in names + [names]:
     restore(kept)
 profiler.stop()
 assert not failures, "\\n".join(f"{name}: {error}" for name, error in failures)
-plain = profiler.snapshot().plain_steps
-assert plain is not None and plain.count > 1000
 names = [row.name for row in profiler.report().sections]
 assert "of isinstance" in names and "of all" in names
 print("ok")
