@@ -76,7 +76,7 @@ def stepping(outliers: int) -> Any:
         gpu=False,
         memory=False,
         log_every=0,
-        recorder={"max_overhead": 0, "outliers": outliers},
+        recorder={"outliers": outliers},
     )
 
 

@@ -87,7 +87,7 @@ def run_of(threads: Sequence[Sequence[Sequence[int]]], functions: int) -> dict[s
     names = ("parent", "key", "calls", "resumes", "self_ns")
     keys: list[list[object]] = [["root", "", 0, "(root)", "(root)"]]
     keys += [["python", f"/u/{i % 997}.py", i, f"f{i}", f"f{i}"] for i in range(functions)]
-    empty: tuple[str, ...] = ("sections", "loaders", "muted", "notes", "forms", "phases")
+    empty: tuple[str, ...] = ("sections", "loaders", "notes", "forms", "phases")
     return {
         "schema": "fastprof/1",
         "meta": {},

@@ -95,7 +95,7 @@ place_of(fp_thread *t, fp_node *parent, const fp_node *n)
     if (to == NULL && t->tree.count < t->limits.max_nodes) {
         to = fp_tree_add(&t->tree, parent, n->key);
         if (to != NULL) {
-            to->flags |= n->flags & (FP_NODE_FLAT | FP_NODE_MUTED);
+            to->flags |= n->flags & FP_NODE_FLAT;
         }
     }
     return to;

@@ -93,7 +93,6 @@ typedef struct fp_thread {
     uint64_t native;        /* the kernel's number of the thread; or 0 */
     struct fp_trace *trace; /* owned; NULL: never traced; see trace.h */
     void *user;             /* the owner's; not used here */
-    uint32_t looked_at;     /* the owner's: nodes of the tree it has seen */
     int32_t c_offset;       /* the owner's: see setprofile_events.c */
     const fp_node *c_node;  /* the same; borrowed */
     struct fp_thread *next; /* borrowed; the owner's list */

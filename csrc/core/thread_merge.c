@@ -76,7 +76,6 @@ merge_trees(fp_thread *into, const fp_thread *from, uint32_t *index)
         m->calls += f->calls;
         m->resumes += f->resumes;
         m->self_ticks += f->self_ticks;
-        m->flags |= f->flags & FP_NODE_MUTED;
         became[i] = m;
         if (index != NULL) {
             index[i] = m->index;

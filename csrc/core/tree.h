@@ -19,8 +19,7 @@
 #include "core/key.h"
 
 enum {
-    FP_NODE_FLAT = 1,  /* child of a truncated node; has no children */
-    FP_NODE_MUTED = 2, /* its events may be switched off */
+    FP_NODE_FLAT = 1, /* child of a truncated node; has no children */
     /* The bits above store a number: see waits.h. */
     FP_NODE_FLAG_BITS = 4,
 };

@@ -1,5 +1,4 @@
-/* config: the options of a recorder.  Its __init__(), enable() and set_costs()
- * write them. */
+/* config: the options of a recorder.  Its __init__() and enable() write them. */
 #ifndef FP_PY_CONFIG_H
 #define FP_PY_CONFIG_H
 
@@ -19,13 +18,7 @@ typedef struct fp_config {
     fp_limits limits;
     fp_backend wanted;
     uint64_t skip_steps;
-    uint32_t outliers;     /* slowest steps to keep; 0: none */
-    double max_overhead;   /* share of wall time; 0: no limit */
-    double cost_python_ns; /* per call, from calibration; 0: not known */
-    /* ns for a call that no call instruction announces */
-    double cost_implicit_ns;
-    double cost_c_ns;
-    double cost_constructor_ns;
+    uint32_t outliers; /* slowest steps to keep; 0: none */
     /* show calls that began before the recording as callers */
     uint8_t callers;
     uint8_t builtins;

@@ -28,8 +28,7 @@ fp_known_enter(fp_thread *t, fp_key key, int resume)
 {
     fp_node *n = fp_thread_predict(t, key);
     n = n != NULL ? n : fp_thread_find(t, key);
-    /* A muted function needs the full path. */
-    if (n == NULL || (n->flags & FP_NODE_MUTED) != 0) {
+    if (n == NULL) {
         return 0;
     }
     enter_at(t, n, resume, fp_clock_counter());
@@ -39,7 +38,7 @@ fp_known_enter(fp_thread *t, fp_key key, int resume)
 int
 fp_known_leave(fp_thread *t, fp_key key)
 {
-    if (t->cur->key != key || (t->cur->flags & FP_NODE_MUTED) != 0) {
+    if (t->cur->key != key) {
         return 0;
     }
     fp_thread_leave(t, key, fp_clock_counter());

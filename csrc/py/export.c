@@ -2,7 +2,6 @@
  * lists.  It changes nothing, so it may run while recording. */
 #include "py/export_parts.h"
 
-#include "py/call_sites.h"
 #include "py/gpu_view.h"
 #include "py/guard.h"
 #include "py/run_phase.h"
@@ -99,7 +98,7 @@ export_counters(const fp_recorder *r)
     }
     typedef unsigned long long ull;
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsisKsKsKsKsKsKsKsKsKsi}", "unbalanced",
+        "{sKsKsKsKsKsKsKsKsisKsKsKsKsKsKsKsKsi}", "unbalanced",
         (ull)c.unbalanced, "unmatched", (ull)c.unmatched, "dropped",
         (ull)c.dropped, "truncated", (ull)c.truncated, "out_of_order",
         (ull)c.out_of_order, "stray_exit", (ull)c.stray_exit, "wrong_thread",
@@ -112,25 +111,8 @@ export_counters(const fp_recorder *r)
         (ull)r->state->names_dropped, "nvtx_without_gil",
         (ull)r->recording.nvtx_without_gil, "nvtx_unmatched",
         (ull)r->recording.nvtx_unmatched, "nvtx_unbalanced",
-        (ull)r->recording.nvtx_unbalanced, "call_sites_off",
-        (ull)fp_call_sites_off(r), "displaced", (int)r->recording.displaced);
-}
-
-static PyObject *
-export_muted(fp_export *x)
-{
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < x->r->keys.count; i++) {
-        fp_keyent e = x->r->keys.entry[i];
-        if (!e.muted) {
-            continue;
-        }
-        Py_ssize_t index = fp_export_key(x, e.key);
-        unsigned long long calls = e.calls_before_mute;
-        fp_export_add(&list,
-                      index < 0 ? NULL : Py_BuildValue("(nK)", index, calls));
-    }
-    return list;
+        (ull)r->recording.nvtx_unbalanced, "displaced",
+        (int)r->recording.displaced);
 }
 
 /* ---- all of it ---- */
@@ -217,9 +199,6 @@ export_all(fp_export *x, const fp_gpu_view *view, int with_trace)
     fp_export_put(&d, "outliers", fp_outliers_export(x));
     fp_export_put(&d, "steps", fp_export_steps(x));
     fp_export_put(&d, "plain_steps", fp_export_plain_steps(x));
-    fp_export_put(&d, "muted", export_muted(x));
-    fp_export_put(&d, "calls_before_off",
-                  PyLong_FromUnsignedLongLong(r->recording.calls_before_off));
     fp_export_put(&d, "gpu", fp_gpu_view_export(x, view));
     fp_export_put(&d, "trace",
                   with_trace ? export_trace(x, view) : Py_NewRef(Py_None));

@@ -5,7 +5,6 @@
  * cheaper than a builtin method and needs no argument parsing.  A callback
  * gets the code object, so no frame object is ever created.  See
  * monitoring_events.h. */
-#include "py/call_sites.h"
 #include "py/guard.h"
 #include "py/hooks.h"
 #include "py/monitoring_events.h"
@@ -65,7 +64,7 @@ register_events(fp_recorder *r)
         if (cb == NULL) {
             return -1;
         }
-        cb->vectorcall = fp_monitoring_handler(r, i);
+        cb->vectorcall = fp_monitoring_handlers[i];
         cb->missing = r->state->missing;
         cb->disable = r->state->disable;
         FP_WRITE(cb->recorder, r);
@@ -88,37 +87,6 @@ take_back(fp_recorder *r)
     r->hooks.tool_id = -1;
 }
 
-static void
-set_call_handler(fp_recorder *r)
-{
-    if (r->hooks.callback[FP_CALL] != NULL) {
-        ((fp_callback *)r->hooks.callback[FP_CALL])->vectorcall =
-            fp_monitoring_handler(r, FP_CALL);
-    }
-}
-
-int
-fp_monitoring_leave_out_sites(fp_recorder *r)
-{
-    if (r->hooks.callback[FP_CALL] == NULL) {
-        return 0;
-    }
-    r->recording.leaves_out_sites = 1;
-    r->state->restart_events = 1;
-    set_call_handler(r);
-    return 1;
-}
-
-void
-fp_monitoring_rearm(fp_recorder *r)
-{
-    set_call_handler(r);
-    fp_call_sites_count_anew(r);
-    r->state->restart_events =
-        r->recording.any_muted | r->recording.leaves_out_sites;
-    fp_tool_restart_events(r->state);
-}
-
 int
 fp_monitoring_start(fp_recorder *r)
 {
@@ -130,17 +98,9 @@ fp_monitoring_start(fp_recorder *r)
         /* Spare callbacks may still be registered for such an id. */
         r->state->spare_callbacks = NULL;
     }
-    if (r->unhooked &&
-        (r->recording.any_muted || r->recording.leaves_out_sites)) {
-        /* The hook was removed for a while only.  Code that ran meanwhile
-         * sends all events again, and unwanted ones will be switched off
-         * again; the rest may stay as it is.  A restart of events would affect
-         * all tools. */
-        fp_call_sites_count_anew(r);
-    }
-    else if (r->state->restart_events) {
-        /* Functions muted by an earlier recording send events again. */
-        fp_monitoring_rearm(r);
+    if (r->state->restart_events) {
+        r->state->restart_events = 0;
+        fp_tool_restart_events(r->state);
     }
     if (register_events(r) < 0) {
         PyObject *type, *exc, *tb;

@@ -13,15 +13,6 @@ fp_monitoring_start(fp_recorder *r);
 void
 fp_monitoring_stop(fp_recorder *r);
 
-/* From now on, call sites are switched off when they call a Python function.
- * Returns 0 if CALL events are not used. */
-int
-fp_monitoring_leave_out_sites(fp_recorder *r);
-
-/* Makes all call sites that were switched off send events again. */
-void
-fp_monitoring_rearm(fp_recorder *r);
-
 /* A callback may outlive its recorder in the interpreter's tables.  Makes it
  * do nothing, before the recorder is freed. */
 void
@@ -33,8 +24,6 @@ fp_monitoring_add_type(PyObject *module, fp_state *st);
 #else
 
 #define fp_monitoring_stop(r) (void)(r)
-#define fp_monitoring_leave_out_sites(r) ((void)(r), 0)
-#define fp_monitoring_rearm(r) (void)(r)
 #define fp_monitoring_forget(r) (void)(r)
 #define fp_monitoring_add_type(module, st) 0
 

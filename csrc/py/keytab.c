@@ -187,13 +187,6 @@ own_type(fp_keyent *e, PyTypeObject *type)
         type->tp_name, (Py_ssize_t)strlen(type->tp_name), "replace");
 }
 
-int
-fp_keytab_is_muted(const fp_keytab *k, fp_key key)
-{
-    const fp_keyent *e = fp_keytab_find(k, key);
-    return e != NULL && e->muted;
-}
-
 /* Fills [e]; FP_ENOMEM: it must not be added. */
 static fp_status
 own(fp_keyent *e, PyObject *object)

@@ -26,17 +26,8 @@ typedef struct fp_keyent {
     /* borrowed, C functions: the objects above keep it alive */
     PyMethodDef *method;
     int32_t first_resume; /* byte offset, generators under setprofile */
-    uint8_t muted;
-    uint8_t wait;   /* fp_kind, C functions: the reason for waiting */
-    uint8_t form;   /* fp_call_form of the first call */
-    uint8_t chosen; /* will be muted: its nodes are being marked */
-    uint64_t calls_before_mute;
-    /* Number of the budget look that counted this key; see budget.c. */
-    uint32_t look;
-    uint32_t open_look; /* number of the last look that found an open call */
-    uint64_t calls;
-    uint64_t calls_then; /* calls at the last look that counted all nodes */
-    int64_t self_ticks;
+    uint8_t wait;         /* fp_kind, C functions: the reason for waiting */
+    uint8_t form;         /* fp_call_form of the first call */
 } fp_keyent;
 
 typedef struct fp_keytab {
@@ -67,10 +58,6 @@ fp_keytab_traverse(fp_keytab *k, visitproc visit, void *arg);
 /* The entry of [key]; NULL if there is none.  Valid until the next add. */
 fp_keyent *
 fp_keytab_find(const fp_keytab *k, fp_key key);
-
-/* Are the events of [key] switched off? */
-int
-fp_keytab_is_muted(const fp_keytab *k, fp_key key);
 
 /* Adds [key] with references to the parts of [object] (a code object, a
  * callable, a type) that it needs.  Sets no exception.  FP_ENOMEM: not added:

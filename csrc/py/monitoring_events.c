@@ -1,7 +1,6 @@
 #include "py/monitoring_events.h"
 
 #include "py/call_form.h"
-#include "py/call_sites.h"
 #include "py/events.h"
 #include "py/threads.h"
 
@@ -20,21 +19,6 @@ recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
         return NULL;
     }
     return r;
-}
-
-/* Are the events of [key] switched off?  Called only if any are. */
-static int
-is_muted(fp_recorder *r, fp_key key)
-{
-    fp_thread *t = fp_recorder_here(r);
-    if (t == NULL) {
-        return 0;
-    }
-    const fp_node *n = fp_thread_predict(t, key);
-    if (n != NULL && (n->flags & FP_NODE_MUTED) == 0) {
-        return 0;
-    }
-    return fp_keytab_is_muted(&r->keys, key);
 }
 
 /* The calling thread's record for the plain path; NULL: take the full path. */
@@ -65,14 +49,6 @@ over(PyObject *self)
     return Py_NewRef(left ? ((fp_callback *)self)->disable : Py_None);
 }
 
-/* The same for the event of a muted function. */
-static PyObject *
-mute(const fp_recorder *r)
-{
-    int stays = FP_DISABLE_STOPS_WORLD && fp_guard_is_alone();
-    return Py_NewRef(stays ? Py_None : r->state->disable);
-}
-
 static FP_COLD PyObject *
 slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -84,10 +60,6 @@ slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
-        if (FP_UNLIKELY(r->recording.any_muted) &&
-            is_muted(r, (fp_key)args[0])) {
-            return mute(r);
-        }
         fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
     }
     return over(self);
@@ -120,12 +92,6 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, int can_stop)
     FP_GUARD();
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
-        /* A muted call was not entered. */
-        if (FP_UNLIKELY(r->recording.any_muted) &&
-            !fp_recorder_stands_in(r, (fp_key)args[0]) &&
-            fp_keytab_is_muted(&r->keys, (fp_key)args[0])) {
-            return can_stop ? mute(r) : Py_NewRef(Py_None);
-        }
         fp_recorder_leave(r, (fp_key)args[0]);
     }
     return can_stop ? over(self) : Py_NewRef(Py_None);
@@ -234,10 +200,6 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (key == 0) {
         Py_RETURN_NONE;
     }
-    if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
-        /* Switches off the call site, not the function: see budget.c. */
-        return mute(r);
-    }
     if (FP_UNLIKELY(ends_unseen(r, args))) {
         fp_recorder_count(r, key, function_of(args[2]));
     }
@@ -261,10 +223,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         Py_RETURN_NONE;
     }
     fp_key key = key_of(r, args[2], args[3]);
-    /* The call that switched off its site was not entered, but ends here. */
-    if (FP_LIKELY(key != 0) && !(FP_UNLIKELY(r->recording.any_muted) &&
-                                 !fp_recorder_stands_in(r, key) &&
-                                 fp_keytab_is_muted(&r->keys, key))) {
+    if (FP_LIKELY(key != 0)) {
         fp_recorder_leave_c(r, key, args[0]);
     }
     Py_RETURN_NONE;
@@ -345,20 +304,6 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_call(self, args, nargsf, kw);
 }
 
-/* Like on_call, if call sites of Python functions are switched off. */
-static PyObject *
-on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
-             PyObject *kw)
-{
-    fp_thread *t = plain_thread(self, nargsf, 4);
-    if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
-        fp_recorder *r = ((fp_callback *)self)->recorder;
-        int off = fp_call_site_goes_off(r, (fp_key)args[0]);
-        return Py_NewRef(off ? r->state->disable : Py_None);
-    }
-    return on_call(self, args, nargsf, kw);
-}
-
 static PyObject *
 on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -372,19 +317,12 @@ on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_c_return(self, args, nargsf, kw);
 }
 
-static const vectorcallfunc on_event[FP_EVENTS] = {
+const vectorcallfunc fp_monitoring_handlers[FP_EVENTS] = {
     [FP_PY_START] = on_start,   [FP_PY_RESUME] = on_resume,
     [FP_PY_THROW] = on_resume,  [FP_PY_RETURN] = on_return,
     [FP_PY_YIELD] = on_leave,   [FP_PY_UNWIND] = on_leave,
     [FP_CALL] = on_call,        [FP_C_RETURN] = on_c_return,
     [FP_C_RAISE] = on_c_return,
 };
-
-vectorcallfunc
-fp_monitoring_handler(const fp_recorder *r, int event)
-{
-    return event == FP_CALL && r->recording.leaves_out_sites ? on_call_of_c
-                                                             : on_event[event];
-}
 
 #endif

@@ -24,8 +24,7 @@ typedef struct fp_callback {
     struct fp_callback *next; /* in the state's list of spare ones */
 } fp_callback;
 
-/* The function that handles [event]. */
-vectorcallfunc
-fp_monitoring_handler(const fp_recorder *r, int event);
+/* The functions that handle the events. */
+extern const vectorcallfunc fp_monitoring_handlers[FP_EVENTS];
 
 #endif

@@ -55,9 +55,7 @@ frames_take(frames *f, fp_recorder *r, fp_key started, uint32_t most)
         code = fp_compat_walk_next(&walk);
     }
     while (code != NULL && f->count < most) {
-        int muted = r->recording.any_muted &&
-                    fp_keytab_is_muted(&r->keys, (fp_key)code);
-        if (!muted && frames_add(f, (fp_key)code) < 0) {
+        if (frames_add(f, (fp_key)code) < 0) {
             break;
         }
         code = fp_compat_walk_next(&walk);
@@ -231,12 +229,6 @@ is_innermost(const fp_thread *t, fp_key key)
     return n != NULL && n->key == key;
 }
 
-static int
-is_muted(fp_recorder *r, fp_key key)
-{
-    return r->recording.any_muted && fp_keytab_is_muted(&r->keys, key);
-}
-
 /* Handles an event while calls are not recorded. */
 static void
 paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
@@ -250,7 +242,7 @@ paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
         return;
     }
     fp_thread *t = paused_thread(r);
-    if (t == NULL || t->stale || (python && is_muted(r, key))) {
+    if (t == NULL || t->stale) {
         return;
     }
     if (kind == FP_HOOK_ENTER) {

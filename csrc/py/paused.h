@@ -44,14 +44,6 @@ fp_recorder_here(fp_recorder *r)
     return fp_recorder_at(r, FP_HOOK_ASKED, 0);
 }
 
-/* Is a call of [key] the current node of the calling thread? */
-static inline int
-fp_recorder_stands_in(fp_recorder *r, fp_key key)
-{
-    fp_thread *t = fp_recorder_here(r);
-    return t != NULL && t->cur->key == key;
-}
-
 /* The time for a change of [t] that no event causes.  An external timer is
  * Python code: its last reading is used instead. */
 static inline int64_t

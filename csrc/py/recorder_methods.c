@@ -109,23 +109,6 @@ recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *
-recorder_set_costs(PyObject *self, PyObject *args)
-{
-    FP_GUARD();
-    fp_recorder *r = fp_recorder_cast(self);
-    double python, c, implicit = -1.0, constructor = -1.0;
-    if (!PyArg_ParseTuple(args, "dd|dd:set_costs", &python, &c, &implicit,
-                          &constructor)) {
-        return NULL;
-    }
-    r->config.cost_python_ns = python;
-    r->config.cost_c_ns = c;
-    r->config.cost_implicit_ns = implicit < 0.0 ? python : implicit;
-    r->config.cost_constructor_ns = constructor < 0.0 ? c : constructor;
-    Py_RETURN_NONE;
-}
-
 /* ---- sections, steps ---- */
 
 static PyObject *
@@ -243,9 +226,6 @@ PyMethodDef fp_recorder_methods[] = {
      "disable($self, /)\n--\n\nStop recording calls in every thread."},
     {"clear", recorder_clear, METH_NOARGS,
      "clear($self, /)\n--\n\nDelete everything recorded."},
-    {"set_costs", recorder_set_costs, METH_VARARGS,
-     "set_costs($self, python_ns, c_ns, implicit_ns=-1.0, "
-     "constructor_ns=-1.0, /)\n--\n\n"},
     {"start_sections", recorder_start_sections, METH_NOARGS,
      "start_sections($self, /)\n--\n\n"},
     {"stop_sections", recorder_stop_sections, METH_NOARGS,

@@ -69,51 +69,12 @@ typedef struct fp_recorder_phases {
     uint64_t saved; /* 1 + number of steps at the last checkpoint; 0: none */
 } fp_recorder_phases;
 
-/* One check of the recording's cost, spread over many steps; see budget.c. */
-enum { FP_BUDGET_CHOICES = 64 };
-
-/* Kinds of calls with different costs. */
-typedef enum fp_budget_kind {
-    FP_BUDGET_PYTHON,
-    FP_BUDGET_C,
-    FP_BUDGET_CONSTRUCTOR,
-    FP_BUDGET_KINDS,
-} fp_budget_kind;
-
-typedef enum fp_budget_stage {
-    FP_BUDGET_IDLE,
-    FP_BUDGET_COUNTING, /* calls and own times of all keys */
-    FP_BUDGET_CHOOSING, /* selects the functions to mute */
-    /* marks their nodes, so that they leave the plain path */
-    FP_BUDGET_MARKING,
-} fp_budget_stage;
-
-typedef struct fp_budget {
-    fp_budget_stage stage;
-    uint32_t look;   /* number of the current look */
-    uint32_t ended;  /* number of the last look that counted all nodes */
-    uint32_t key;    /* index of the next key to consider */
-    int64_t ticks;   /* when the last look ended, in ticks */
-    uint64_t steps;  /* number of steps at that time */
-    uint64_t window; /* number of steps between the last two looks */
-    /* Calls that the last look counted, and those that the current one has
-     * counted so far. */
-    uint64_t calls[FP_BUDGET_KINDS];
-    uint64_t new_calls[FP_BUDGET_KINDS];
-    double ns_per_tick; /* 0: not known yet */
-    double excess_ns;   /* cost above the budget, in ns */
-    uint32_t choices;
-    uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
-    uint64_t visits;                    /* number of nodes and keys visited */
-} fp_budget;
-
 /* The recording, except the records of threads. */
 typedef struct fp_recording {
     /* ticks at which a layer was first switched on; 0: never */
     int64_t origin;
     int64_t recorded_ticks;
     fp_recorder_phases phases;
-    fp_budget budget;
     uint64_t unprofiled_at; /* first step without the hook; 0: never */
     /* steps to leave out after each switch; 0 counts as 1 */
     uint32_t unprofiled_settle;
@@ -127,15 +88,6 @@ typedef struct fp_recording {
     uint64_t dropped_threads;  /* threads not recorded: out of memory */
     uint64_t ended_threads;    /* number of records joined into `ended` */
     uint8_t displaced;         /* another tool removed the hook */
-    uint8_t any_muted;
-    /* call sites of Python functions are off; see budget.c */
-    uint8_t leaves_out_sites;
-    uint64_t sites_off; /* number of sites switched off */
-    /* largest sites_off before all sites sent events again */
-    uint64_t sites_off_most;
-    uint64_t calls_before_off; /* Python calls before the sites went off */
-    /* events to ignore before the next site is switched off */
-    uint32_t sites_wait;
 } fp_recording;
 
 #endif

@@ -4,25 +4,9 @@
 #include "py/recorder_reset.h"
 
 #include "py/guard.h"
-#include "py/hooks.h"
 #include "py/in_use.h"
 #include "py/run_phase.h"
 #include "py/threads.h"
-
-/* Muted functions are recorded again. */
-static void
-unmute(fp_recorder *r, int any)
-{
-    for (uint32_t i = 0; i < r->keys.count; i++) {
-        r->keys.entry[i].muted = r->keys.entry[i].chosen = 0;
-        r->keys.entry[i].calls_before_mute = 0;
-        r->keys.entry[i].calls = r->keys.entry[i].calls_then = 0;
-    }
-    if (any && r->functions_on && !r->unhooked &&
-        r->hooks.backend == FP_BACKEND_MONITORING) {
-        fp_monitoring_rearm(r);
-    }
-}
 
 int
 fp_recorder_reset(fp_recorder *r, fp_keytab *keys)
@@ -30,20 +14,13 @@ fp_recorder_reset(fp_recorder *r, fp_keytab *keys)
     if (fp_recorder_free_threads(r, keys) < 0) {
         return -1;
     }
-    int cut = r->recording.any_muted || r->recording.leaves_out_sites;
-    /* Keeps the phase, and the number of the look: keys store it, so it must
-     * not repeat. */
-    r->recording = (fp_recording){
-        .phases.now = r->recording.phases.now,
-        .budget.look = r->recording.budget.look,
-    };
+    r->recording = (fp_recording){.phases.now = r->recording.phases.now};
     FP_WRITE(r->lingering, 0);
     if (r->config.timer == NULL && (r->functions_on || r->sections_on)) {
         r->recording.origin = r->started = fp_clock_now(&r->clock);
     }
     fp_recorder_phases_cleared(r);
     FP_LAYERS(r, cleared, r);
-    unmute(r, cut);
     return 0;
 }
 

@@ -2,7 +2,6 @@
 #include "py/recorder_methods.h"
 
 #include "py/guard.h"
-#include "py/budget.h"
 #include "py/export_parts.h"
 #include "py/run_phase.h"
 #include "py/section_type.h"
@@ -214,7 +213,6 @@ fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
         int measured = fp_thread_end_step(t, now);
         fp_recorder_phase_after_step(r, now);
         FP_LAYERS(r, stepped, r, t, began, now, measured);
-        fp_recorder_check_budget(r, t->steps);
     }
     else if (t != NULL) {
         r->recording.wrong_step_thread++;

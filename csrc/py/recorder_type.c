@@ -103,20 +103,20 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     PyObject *timer = Py_None;
-    double timeunit = 0.0, max_overhead = 0.0;
+    double timeunit = 0.0;
     int subcalls = 1, builtins = 1, constructors = -1;
     const char *backend_name = "auto";
     unsigned int max_nodes = 1000000, max_depth = 1024, outliers = 0;
     unsigned long long skip_steps = 3;
     fp_backend backend;
-    static char *names[] = {"timer",        "timeunit",  "subcalls",
-                            "builtins",     "backend",   "constructors",
-                            "max_nodes",    "max_depth", "skip_steps",
-                            "max_overhead", "outliers",  NULL};
+    static char *names[] = {"timer",     "timeunit",  "subcalls",
+                            "builtins",  "backend",   "constructors",
+                            "max_nodes", "max_depth", "skip_steps",
+                            "outliers",  NULL};
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|Odpp$spIIKdI:Recorder", names, &timer, &timeunit,
+            args, kwargs, "|Odpp$spIIKI:Recorder", names, &timer, &timeunit,
             &subcalls, &builtins, &backend_name, &constructors, &max_nodes,
-            &max_depth, &skip_steps, &max_overhead, &outliers)) {
+            &max_depth, &skip_steps, &outliers)) {
         return -1;
     }
     if (r->functions_on || r->sections_on || r->gpu_on || r->gpu.switching ||
@@ -140,11 +140,9 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
                      max_nodes, max_depth);
         return -1;
     }
-    if (!isfinite(timeunit) || timeunit < 0.0 || !isfinite(max_overhead) ||
-        max_overhead < 0.0) {
+    if (!isfinite(timeunit) || timeunit < 0.0) {
         PyErr_SetString(PyExc_ValueError,
-                        "timeunit and max_overhead must be finite and not "
-                        "negative");
+                        "timeunit must be finite and not negative");
         return -1;
     }
     if (outliers > MAX_OUTLIERS) {
@@ -179,7 +177,6 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->config.limits.max_depth = max_depth;
     r->config.skip_steps = skip_steps;
     r->config.outliers = outliers;
-    r->config.max_overhead = max_overhead;
     r->recording.phases = (fp_recorder_phases){.now = FP_RUN_STEPS};
     set_clock(r);
     r->initialised = 1;
@@ -313,8 +310,6 @@ static PyMemberDef recorder_members[] = {
      NULL},
     {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
      NULL},
-    {"budget_visits", T_ULONGLONG,
-     offsetof(fp_recorder, recording.budget.visits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

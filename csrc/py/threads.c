@@ -86,10 +86,6 @@ sweep(fp_recorder *r)
             continue;
         }
         join(r, t);
-        if (r->recording.budget.stage == FP_BUDGET_COUNTING) {
-            /* the look would count the joined nodes twice */
-            r->recording.budget.stage = FP_BUDGET_IDLE;
-        }
         *link = t->next;
         fp_guard_retire(free_thread, t);
         r->thread_count--;
@@ -261,7 +257,6 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
         return NULL;
     }
     n = fp_thread_add(t, key);
-    n->flags |= e->chosen ? FP_NODE_MUTED : 0;
     if (e->wait != FP_KIND_NONE) {
         fp_thread_list_wait(t, n, (fp_kind)e->wait);
     }

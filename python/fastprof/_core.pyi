@@ -31,7 +31,6 @@ class Recorder:
         max_nodes: int = 1_000_000,  # per thread
         max_depth: int = 1024,
         skip_steps: int = 3,
-        max_overhead: float = 0.0,  # 0: mute nothing; else a share of wall time, monitoring only
         outliers: int = 0,  # number of slowest steps to keep in detail, at most 100
     ) -> None: ...
     # ---- functions (cProfile's names)
@@ -124,21 +123,6 @@ class Recorder:
         """Return [(tag, phase, count, sum_ns)] since the last call, over all threads."""
     def loader_totals(self) -> list[tuple[int, int, int, int]]:
         """Return the same since the start."""
-    @property
-    def budget_visits(self) -> int: ...  # contexts and functions that max_overhead has examined
-    def set_costs(
-        self,
-        python_ns: float,
-        c_ns: float,
-        implicit_ns: float = -1.0,
-        constructor_ns: float = -1.0,
-        /,
-    ) -> None:
-        """Set the cost of one recorded call in ns, for max_overhead.
-
-        ``implicit_ns``: of a Python function that no call instruction announces; below 0: equal to
-        ``python_ns``.  ``constructor_ns``: of a type or callable object; below 0: ``c_ns``.
-        """
     # ---- the GPU
     def gpu_start(
         self,

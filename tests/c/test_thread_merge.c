@@ -231,20 +231,6 @@ FP_TEST(merge_beyond_a_cap_keeps_the_sums)
     }
 }
 
-FP_TEST(merge_keeps_the_mark_of_a_muted_function)
-{
-    fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
-    fp_thread *t = empty_thread(&a, kit_wide);
-    fp_thread *into = empty_thread(&a, kit_wide);
-    kit_enter(t, kit_function(1), 1)->flags |= FP_NODE_MUTED;
-    CHECK_INT(fp_thread_merge(into, t, NULL), FP_OK);
-    const fp_key key = kit_function(1);
-    CHECK(kit_at(into, &key, 1)->flags == FP_NODE_MUTED);
-    fp_thread_destroy(t);
-    fp_thread_destroy(into);
-}
-
 FP_TEST(merge_f16_two_thousand_short_threads_in_bounded_memory)
 {
     enum { THREADS = 2000, KINDS = 5 };

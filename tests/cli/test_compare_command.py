@@ -42,7 +42,7 @@ def train(path: Path, layers: int, steps: int = 100) -> None:
         for _ in range(layers):
             layer()
 
-    with fastprof.Profiler(functions=True, recorder={"max_overhead": 0}, output=path) as profiler:
+    with fastprof.Profiler(functions=True, output=path) as profiler:
         for _ in profiler.loader(range(steps), name="main"):
             with fastprof.profile_section("forward"):
                 forward()

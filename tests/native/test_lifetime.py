@@ -437,47 +437,6 @@ for sync in (None, True, False):
 
 
 @monitoring_only
-def test_clear_while_recording_brings_muted_functions_back() -> None:
-    check(
-        """
-import fastprof._core as c
-def tiny(): pass
-def loop():
-    for _ in range(20000): tiny()
-r = c.Recorder(backend="monitoring", max_overhead=0.001, skip_steps=0); r.set_costs(200., 100.)
-r.start_sections(); r.mark(); r.enable()
-for _ in range(80): loop(); r.step()
-assert r.export()["muted"]
-r.clear()
-loop()
-d = r.export()
-assert not d["muted"] and "tiny" in [k[4] for k in d["keys"]]
-""",
-        "monitoring",
-    )
-
-
-@monitoring_only
-def test_generators_are_never_muted() -> None:
-    check(
-        """
-import fastprof._core as c
-def g(n):
-    for i in range(n): yield i
-def loop():
-    for _ in range(3000):
-        for x in g(1): pass
-r = c.Recorder(backend="monitoring", max_overhead=1e-6, skip_steps=0); r.set_costs(2000., 100.)
-r.start_sections(); r.mark(); r.enable()
-for _ in range(20): loop(); r.step()
-d = r.export()
-assert d["muted"] == [] or "g" not in [d["keys"][k][4] for k, n in d["muted"]]
-""",
-        "monitoring",
-    )
-
-
-@monitoring_only
 @pytest.mark.skipif(FREE_THREADED, reason="there only the collector frees code objects")
 def test_what_runs_while_the_tables_are_cleared_is_recorded_whole() -> None:
     check(

@@ -85,7 +85,7 @@ def work():
             leaf()
 
 with fastprof.Profiler(
-    functions=True, nvtx=False, recorder={"backend": sys.argv[1], "max_overhead": 0.0}
+    functions=True, nvtx=False, recorder={"backend": sys.argv[1]}
 ) as prof:
     for _ in range(20):
         work()

@@ -50,9 +50,7 @@ def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypa
         # Other programs in this process have created an optimizer.
         monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
     naps = Naps()
-    with torch_loop.attach(
-        functions=True, skip_first=0, recorder={"max_overhead": 0}, log_every=None, gpu=False
-    ) as loop:
+    with torch_loop.attach(functions=True, skip_first=0, log_every=None, gpu=False) as loop:
         began = time.perf_counter()
         truth = program(naps)
         wall_ms = 1e3 * (time.perf_counter() - began)

@@ -38,7 +38,6 @@ def run(steps: int = 400, each=lambda prof, i: None, **options) -> fastprof.Prof
         **{
             "gpu": False,
             "functions": True,
-            "recorder": {"max_overhead": 0},
             "overhead": 0,
             **options,
         }
@@ -205,13 +204,13 @@ def test_an_operator_window_is_not_in_a_block() -> None:
 
 def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
     pytest.importorskip("torch")
-    at = blocks(run(recorder={"backend": "setprofile", "max_overhead": 0}))[0]
+    at = blocks(run(recorder={"backend": "setprofile"}))[0]
     options = fastprof.OperatorProfile(
         enable_cpu_profiling=True,
         with_stack=True,
         schedule=fastprof.Schedule(skip_first=at - 2, wait=0, warmup=1, active=6, repeat=1),
     )
-    prof = run(operators=options, recorder={"backend": "setprofile", "max_overhead": 0})
+    prof = run(operators=options, recorder={"backend": "setprofile"})
     # Seven steps; the first one planned without the hook counts as apart.
     assert calls(prof, "work") <= prof.report().steps.measured - 6
     assert blocks(prof), "there are others"

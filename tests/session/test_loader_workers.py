@@ -221,7 +221,7 @@ def test_s1_20_the_samplers_time_is_under_section_data(count: int) -> None:
 
     # The first indices are sent when workers start: in iter(), not in next().
     loader = loader_of(Sleepy(200, ms=0), count, batch_size=1, batch_sampler=DynamicBatchSampler())
-    with profiler(functions=True, recorder={"max_overhead": 0}) as prof:
+    with profiler(functions=True) as prof:
         for _ in prof.loader(loader, "main"):
             prof.step()
     inside = {f.name: f for f in prof.report().functions_in("data")}

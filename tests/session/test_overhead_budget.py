@@ -277,7 +277,7 @@ def called_often() -> int:
 
 @pytest.mark.usefixtures("dear_hook")
 def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
-    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    prof = fastprof.Profiler(gpu=False, functions=True)
     with prof:
         for _ in range(3000):
             with fastprof.profile_section("forward"):
@@ -306,7 +306,7 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
 @pytest.mark.usefixtures("dear_hook")
 def test_ranks_are_compared_by_their_plain_steps() -> None:
     """Most of a long run's steps: a rank that is late there only must be seen."""
-    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    prof = fastprof.Profiler(gpu=False, functions=True)
     with prof:
         for _ in range(2000):
             with fastprof.profile_section("backward"):
@@ -330,7 +330,7 @@ def test_ranks_are_compared_by_their_plain_steps() -> None:
 @pytest.mark.usefixtures("dear_hook")
 def test_a_stats_file_has_the_steps_with_functions_only() -> None:
     """The time of plain steps belongs to none of its functions."""
-    prof = fastprof.Profiler(gpu=False, functions=True, recorder={"max_overhead": 0})
+    prof = fastprof.Profiler(gpu=False, functions=True)
     with prof:
         for _ in range(3000):
             called_often()

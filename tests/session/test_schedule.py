@@ -69,7 +69,7 @@ def test_s0_15_functions_are_recorded_in_these_steps_only_and_sections_in_all() 
     schedule = Schedule(skip_first=2, wait=1, warmup=1, active=2, repeat=2)
     recorded = [s for s in range(20) if schedule.records(s)]
     assert recorded == [4, 5, 8, 9]
-    with fastprof.Profiler(functions=True, schedule=schedule, recorder={"max_overhead": 0}) as prof:
+    with fastprof.Profiler(functions=True, schedule=schedule) as prof:
         for step in range(20):
             with fastprof.profile_section("forward"):
                 work(step)

@@ -20,7 +20,7 @@ from fastprof.export.pstats_ import stats_dict
 from fastprof.report.figures import change as relative_change
 from fastprof.report.from_stats import report_from_stats
 from fastprof.results.report import Report, build_report
-from fastprof.snapshot import Key, LoaderStats, Muted, Steps
+from fastprof.snapshot import Key, LoaderStats, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
@@ -439,19 +439,6 @@ def test_a_run_without_steps_is_compared_with_all_of_the_other_one():
     never = build_report(replace(report.snapshot, steps=Steps()))
     change = row(fastprof.compare(report, never), "setup").figures["self_ms"]
     assert (change.before, change.after) == (50.0, 50.0)
-
-
-def test_muted_functions_are_marked_and_come_last():
-    before = run([10.0] * N, functions=[function("tiny", 1), function("work", 100)])
-    report = run([10.0] * N, functions=[function("tiny", 500), function("work", 110)])
-    keys = [k.name for k in report.snapshot.keys]
-    muted = (Muted(keys.index("tiny"), 1000),)
-    after = run([10.0] * N, functions=[function("tiny", 500), function("work", 110)], muted=muted)
-    comparison = fastprof.compare(before, after)
-    assert [(r.name, r.status) for r in comparison.functions] == [
-        ("work", "both"), ("tiny", "muted"),
-    ]  # fmt: skip
-    assert any("recorder={'max_overhead': 0}" in note for note in comparison.pairs[0].notes)
 
 
 def test_kernels_and_loaders_are_joined_by_name():

@@ -45,7 +45,6 @@ def exported(**more: Any) -> FakeRecorder:
             "threads": threads,
             "sections": [],
             "steps": None,
-            "muted": [],
             "counters": {},
             **more,
         }

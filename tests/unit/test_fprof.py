@@ -25,7 +25,6 @@ from fastprof.results.report import build_report
 from fastprof.snapshot import (
     Key,
     LoaderStats,
-    Muted,
     NodeTable,
     Snapshot,
     StepRow,
@@ -63,7 +62,6 @@ def rich_snapshot():
         calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8), implicit=(9, 10), constructor=(11, 12),
                          init=(13, 14), general=(15, 16), unpacked=(17, 18), c_general=(19, 20),
                          fed=(21, 22), made=25, nested=26, text=(23, 24)),
-        muted=(Muted(1, 1000),),
         counters={"dropped": 4},
         notes=("a note",),
     )  # fmt: skip
@@ -229,7 +227,6 @@ def test_f46_damaged_files_are_refused_or_valid():
         (["forms"], [[1, "other"]]),
         (["forms"], 1),
         (["calibration", "constructor"], [1]),
-        (["muted", 0], [99, 1]),
         (["meta", "rank"], [1]),
         (["meta", "started_unix_ns"], "soon"),
         (["counters", "dropped"], -1),

@@ -20,7 +20,7 @@ from fastprof.report.in_run import (
 )
 from fastprof.results.report import build_report
 from fastprof.results.saved import load
-from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
+from fastprof.snapshot import Calibration, EventCost, Snapshot, Steps
 from fastprof.snapshot.operators import OperatorSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, StepSeries
@@ -172,12 +172,6 @@ def test_a_note_names_a_large_cost_that_the_run_did_not_confirm() -> None:
     assert "no step could be used that ran without the function hook to confirm it" in said
     assert doubt not in said
     assert doubt not in build_report(replace(simulated(1.7), duration_ns=10**8)).overhead.text
-
-
-def test_muted_functions_leave_the_tree_and_so_decide_nothing() -> None:
-    snapshot = replace(simulated(1.7), muted=(Muted(1, 100),))
-    assert correct(snapshot).factors is None
-    assert unprofiled_step(snapshot) is not None
 
 
 def test_a_phase_of_the_run_has_the_costs_of_the_run() -> None:

@@ -18,7 +18,7 @@ from fastprof.report.phase_names import ALIASES
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.results.report import Report, build_report
 from fastprof.results.result import as_result
-from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables import report as tables
 from hypothesis import given
@@ -84,7 +84,6 @@ def training_run():
             LoaderStats("val", "val", 2, {}, None),
         ),
         calibration=cost((40, 60), (40, 60), (50, 50), (60, 70)),
-        muted=(Muted(builder.key(py("tiny", 77, "/x/model.py")), 100_000),),
         counters={"dropped": 3, "unbalanced": 0},
         notes=("The network was on fire.",),
     )  # fmt: skip
@@ -367,7 +366,6 @@ def test_counters_become_sentences_unless_they_are_zero(report):
 def test_what_must_be_known_about_the_figures_is_in_the_notes(report):
     notes = "\n".join(report.notes)
     assert "The network was on fire." in notes
-    assert "tiny (after 100,000 calls)" in notes
     assert "Synchronized" in notes
     assert "still open, whose time is not in the table: 1." in notes
     assert "Python 3.11" not in notes

@@ -156,10 +156,13 @@ def _step_ns(recorder: Recorder) -> float:
 def calibration(backend: str) -> Calibration | None:
     """Return the hook's cost for ``backend``, by the least times measured in this process.
 
+    ``"auto"``: for the one that a recorder would take.
     A measurement takes 20 to 200 ms, a disturbed one up to 1.5 s: the first call measures, and
     later calls that come 1, 2, 4, 8 and so on seconds after the last measurement.  Returns None if
     it cannot measure now, mostly because another profiler records; a later call tries again.
     """
+    if backend == "auto":
+        backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     known = _measured.get(backend)
     if known is None or time.monotonic() - known.at_s >= _LATER_S * 2 ** (known.times - 1):
         try:
@@ -198,20 +201,6 @@ def _merged(known: _Measured | None, new: _Measured) -> _Measured:
         known.times + 1,
         new.at_s,
     )
-
-
-def tell_costs(recorder: Recorder, backend: str) -> None:
-    """Give ``recorder`` the costs of calls, so that it can keep its ``max_overhead``.
-
-    Call it before enabling the recorder: measuring needs the hook.  ``backend`` is the
-    requested one; nothing happens if its cost cannot be measured now.
-    """
-    if backend == "auto":
-        backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
-    cost = calibration(backend)
-    if cost is not None:
-        kinds = (cost.python, cost.c, cost.implicit, cost.constructor)
-        recorder.set_costs(*map(_total, kinds))
 
 
 def _wall_ns(run: Callable[[], None]) -> int:

@@ -15,8 +15,6 @@ plain_steps    the same, but ``apart``, ``skipped`` and ``unprofiled``, of the s
 steps          None or a dict with the fields of ``snapshot.Steps``, ``thread``: the index of
                theirs (None: not exported), and ``spent``: the input of
                :mod:`fastprof.capture.split` (None: no memory)
-muted          [(key, calls before)] calls_before_off: calls of Python functions until places that
-               call them were switched off
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
@@ -41,11 +39,8 @@ from fastprof.capture.trace import trace_from_export
 from fastprof.errors import SnapshotError
 from fastprof.guards import dropped
 from fastprof.snapshot import (
-    Calibration,
-    EventCost,
     Histogram,
     Key,
-    Muted,
     NodeTable,
     SectionStats,
     Snapshot,
@@ -64,28 +59,6 @@ from fastprof.snapshot.trace import TraceSnapshot
 
 T = TypeVar("T")
 MetaValue = str | int | float | bool | None
-
-
-def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Calibration | None:
-    """Return the mean cost of a call if places that call Python functions were switched off.
-
-    Such a place no longer reports its calls, so they cost as much as implicit ones.
-    """
-    if cost is None or not data["counters"]["call_sites_off"]:
-        return cost
-    python = {i for i, key in enumerate(data["keys"]) if key[0] == "python"}
-    calls = 0
-    for _ident, _ended, (_parent, key, n, *_) in data["threads"]:
-        calls += sum(count for k, count in zip(key, n, strict=True) if k in python)
-    later = max(0.0, 1.0 - data["calls_before_off"] / calls) if calls else 0.0
-
-    def mean(one: EventCost) -> EventCost:
-        saved = max(0.0, one.outside_ns - cost.implicit.outside_ns) * later
-        return replace(one, outside_ns=one.outside_ns - saved)
-
-    return replace(
-        cost, python=mean(cost.python), general=mean(cost.general), unpacked=mean(cost.unpacked)
-    )
 
 
 def take_snapshot(
@@ -145,8 +118,7 @@ def take_snapshot(
         sections=tuple(_section(row) for row in data["sections"]),
         steps=steps,
         plain_steps=plain,
-        calibration=_without_call_sites(cost, data),
-        muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
+        calibration=cost,
         counters={name: n for name, n in data["counters"].items() if n},
         gpu=gpu,
         memory=_checked(MemorySnapshot, memory, "memory", known, more_notes),

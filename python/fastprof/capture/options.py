@@ -19,9 +19,6 @@ class RecorderOptions:
     Args:
         backend: the hook for function calls: ``"setprofile"``, ``"monitoring"``
             (CPython 3.12 and later) or ``"auto"``, the cheaper one that works here.
-        max_overhead: largest share of wall time that function hooks may cost before
-            fastprof mutes trivial hot functions, from 0 to below 1; 0: never mute.  Before
-            CPython 3.12 fastprof mutes nothing.
         max_nodes: calling contexts kept per thread; more are counted as truncated.
         max_depth: calling depth kept; deeper calls are counted as truncated.
         worker_functions: True: also record the functions in worker processes of torch's
@@ -35,7 +32,6 @@ class RecorderOptions:
     """
 
     backend: str = "auto"
-    max_overhead: float = 0.03
     max_nodes: int = 1_000_000
     max_depth: int = 1024
     outliers: int = 5
@@ -52,9 +48,6 @@ class RecorderOptions:
         check_int("max_nodes", self.max_nodes, low=16, high=500_000_000)
         check_int("max_depth", self.max_depth, low=4, high=60_000)
         check_int("outliers", self.outliers, low=0, high=100)
-        share = check_float("max_overhead", self.max_overhead)
-        if not 0.0 <= share < 1.0:
-            raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")
 
     def create(self, *, skip_steps: int = 3) -> Recorder:
         """Return a recorder with these options; it records nothing before it is started.
@@ -65,7 +58,6 @@ class RecorderOptions:
         return Recorder(
             backend=self.backend,
             skip_steps=skip_steps,
-            max_overhead=float(self.max_overhead),
             max_nodes=self.max_nodes,
             max_depth=self.max_depth,
             outliers=self.outliers,

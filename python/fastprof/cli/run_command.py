@@ -164,7 +164,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         log_every=_PROGRESS_EVERY if is_terminal else 50,
         # Functions alone: count each call.
         overhead=0.0 if operators is None else overhead,
-        recorder={"worker_functions": "auto", "max_overhead": 0.0},
+        recorder={"worker_functions": "auto"},
     )
     if progress is not None:
         progress.last_metrics = lambda: profiler.last_metrics

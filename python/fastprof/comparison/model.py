@@ -109,9 +109,9 @@ class Row:
 
     ``place`` is its definition (after, else before), followed by the place before if that differs.
     ``figures`` are per step, or of the whole run if that is the comparison's basis; loaders' times
-    are per batch.  ``status`` is ``both``, ``new``, ``gone``, or ``muted`` for a function that was
-    not recorded all the time.  ``p_adjusted`` (Benjamini and Hochberg, over all functions) and
-    ``verdict`` exist only with several runs per side; otherwise the row only describes.
+    are per batch.  ``status`` is ``both``, ``new`` or ``gone``.  ``p_adjusted`` (Benjamini and
+    Hochberg, over all functions) and ``verdict`` exist only with several runs per side; otherwise
+    the row only describes.
     """
 
     name: str

@@ -34,13 +34,6 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     )  # fmt: skip
     if any(run.without_waits.hidden_ms for run in (*before, *after)):
         out.append("Waits of threads other than the training thread are left out of the functions.")
-    muted = [run for run in (*before, *after) if run.muted]
-    if muted:
-        out.append(
-            "Some functions were muted to keep the overhead low: from then on their time is part "
-            "of their callers' time. To compare them, record with "
-            "Profiler(recorder={'max_overhead': 0})."
-        )
     return tuple(out)
 
 

@@ -43,8 +43,6 @@ class Tables:
             row = self._row(i, found, _function_figures)
             if row is None:
                 continue
-            if self._muted(i, found):
-                row = replace(row, status="muted")
             tested = self._tested(i, found, level) if row.status == "both" else None
             if tested is not None:
                 p_values.append((len(rows), *tested))
@@ -71,14 +69,6 @@ class Tables:
         ranks = ranks_of_one_job(self._sides[0], self._sides[i])
         result = None if ranks else welch(*sides, level=level)
         return None if result is None else (result.p, result.estimate)
-
-    def _muted(self, i: int, found: Sequence[FunctionRow | None]) -> bool:
-        """Return whether a function was not recorded all the time in one of the runs."""
-        return any(
-            (row := found[c]) is not None and (row.file, row.line, row.name) in self._runs[c].muted
-            for side in (0, i)
-            for c in self._columns[side]
-        )
 
     def sections(self, i: int) -> tuple[Row, ...]:
         """Return sections in order of first use."""
@@ -239,9 +229,9 @@ def _place(row: FunctionRow) -> str:
     return f"{file_name(row.file)}:{row.line}"
 
 
-def _largest_difference(row: Row) -> tuple[bool, float]:
+def _largest_difference(row: Row) -> float:
     first = next(iter(row.figures.values()))
-    return row.status == "muted", -abs(first.difference or 0.0)
+    return -abs(first.difference or 0.0)
 
 
 def are_two(name: str, other: str, tables: Iterable[Mapping[str, Any]]) -> bool:

@@ -231,13 +231,6 @@ class Run:
         """The functions of all threads, with waits of the training thread only."""
         return without_waits(self.report)
 
-    @Lazy
-    def muted(self) -> frozenset[tuple[str, int, str]]:
-        """File, line and name of the functions that were muted to keep the overhead low."""
-        snapshot = self.report.snapshot
-        keys = (snapshot.keys[muted.key] for muted in snapshot.muted)
-        return frozenset((key.file, key.line, key.name) for key in keys)
-
     @property
     def samples_per_step(self) -> float | None:
         """Samples per step that this process trains on, if its loaders tell."""

@@ -148,11 +148,6 @@ def _facts(report: Report) -> dict[str, tuple[str, str]]:
                 facts[name] = (str(version), "")
     if report.operators is not None:
         facts["operator windows"] = ("yes", "torch.profiler makes the steps of its windows longer")
-    if report.snapshot.muted:
-        facts["functions muted"] = (
-            "yes",
-            "the time of muted functions is part of their callers' time",
-        )
     return facts
 
 

@@ -309,9 +309,7 @@ def hook_factors(
     n, thread = snapshot.steps.measured, training_thread(snapshot)
     if calibration is None or whole is None or n == 0 or not 0 <= thread < len(need):
         return None
-    # Muted functions left the tree during the run; the trees of worker processes have no steps.
-    muted = bool(snapshot.muted)
-    if muted or snapshot.threads is snapshot.worker_threads:
+    if snapshot.threads is snapshot.worker_threads:  # they have no steps
         return None
     slower = 1.0 - 1.0 / calibration.slowdown
     parts = _parts(snapshot, snapshot.threads[thread], need[thread], often[thread], n)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from fastprof.names import readable
 from fastprof.report.correct import HOOK
 from fastprof.report.figures import counted, duration, percent, plural
 from fastprof.report.gpu_notes import gpu_notes
@@ -34,9 +33,6 @@ _COUNTERS = {
     "nvtx_without_gil": "NVTX ranges not timed, because their thread did not hold the GIL",
     "nvtx_unmatched": "Ends of NVTX ranges without a beginning, ignored",
     "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",
-    "call_sites_off": "Places in the code that call Python functions and were switched off to stay "
-    "within the overhead budget (a C function that such a place calls later is not recorded, and "
-    "its time is part of its caller's)",
     "names_dropped": "Uses of section names beyond the limit, counted as (other sections)",
 }
 
@@ -49,8 +45,6 @@ _FOLDED = (
     "The calls that a library's module made while it was imported share one row per kind of "
     "call; `fastprof run --functions` counts each of them."
 )
-
-_MUTED_SHOWN = 10
 
 
 def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, ...]:
@@ -77,7 +71,6 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         elif count:
             what = _COUNTERS.get(name, name.replace("_", " ").capitalize())
             notes.append(f"{what}: {counted(count)}.")
-    notes += _muted_notes(snapshot)
     if snapshot.trace is not None:
         notes += snapshot.trace.notes()
     opened = sum(section.open for section in snapshot.sections)
@@ -131,23 +124,6 @@ def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
             "On Python 3.11 an active profile hook slows every bytecode, not only calls: times "
             "are biased towards pure Python code, and calibration cannot correct that."
         )
-
-
-def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
-    if not snapshot.muted:
-        return
-    most = sorted(snapshot.muted, key=lambda m: -m.calls_before)[:_MUTED_SHOWN]
-    names = [
-        f"{readable(snapshot.keys[m.key].qualname, 200)} (after {plural(m.calls_before, 'call')})"
-        for m in most
-    ]
-    more = len(snapshot.muted) - len(names)
-    if more:
-        names.append(f"and {more} more")
-    yield (
-        "Functions muted to stay within the overhead budget, whose time from then on is part of "
-        f"their callers' time: {', '.join(names)}."
-    )
 
 
 def beyond_notes(view: Snapshot, phase: str) -> Iterator[str]:

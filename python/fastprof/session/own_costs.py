@@ -36,11 +36,11 @@ class OwnCosts(Part):
         self._section_costs = (0.0, 0.0, 0.0)
 
     def begin(self) -> None:
-        from fastprof.capture.calibrate import section_costs, tell_costs
+        from fastprof.capture.calibrate import calibration, section_costs
 
         try:
             if self._backend is not None:
-                tell_costs(self._recorder, self._backend)
+                calibration(self._backend)
         except own_errors() as error:  # the run continues, uncorrected
             self._faults.notes.append(f"The hook's cost could not be measured: {error}")
         # Fails while another recorder is active; the report then states less.

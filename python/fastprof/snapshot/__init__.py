@@ -5,7 +5,6 @@ from fastprof.snapshot.model import (
     Histogram,
     Key,
     LoaderStats,
-    Muted,
     NodeTable,
     SectionStats,
     Snapshot,
@@ -15,6 +14,6 @@ from fastprof.snapshot.model import (
 )
 
 __all__ = [
-    "Calibration", "EventCost", "Histogram", "Key", "LoaderStats", "Muted", "NodeTable",
+    "Calibration", "EventCost", "Histogram", "Key", "LoaderStats", "NodeTable",
     "SectionStats", "Snapshot", "StepRow", "Steps", "ThreadTree",
 ]  # fmt: skip

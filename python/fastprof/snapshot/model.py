@@ -345,14 +345,6 @@ class LoaderStats(Record):
     workers: WorkerStats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Muted(Row):
-    """A function whose events were switched off to stay within the overhead budget."""
-
-    key: KeyIndex
-    calls_before: Count
-
-
 def learn_keys(known: Known, keys: Sequence[Key]) -> None:
     """Make trees and indices refer to ``keys``."""
     known.sizes["keys"] = len(keys)
@@ -387,7 +379,6 @@ class Snapshot(Record):
     steps: Annotated[Steps, Learn(_learn_steps)] = Steps()
     loaders: tuple[LoaderStats, ...] = ()
     calibration: Calibration | None = None
-    muted: tuple[Muted, ...] = ()
     counters: Mapping[str, Count] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     schema: str = SCHEMA

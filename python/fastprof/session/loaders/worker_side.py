@@ -83,7 +83,7 @@ class _WorkerRecording:
         self._path = Path(init.folder) / f"{init.tag}-{worker}-{os.getpid()}"
         self._worker = worker
         self._recorder = RecorderOptions(
-            backend=init.backend, max_overhead=0.0, max_nodes=MAX_NODES, max_depth=init.max_depth
+            backend=init.backend, max_nodes=MAX_NODES, max_depth=init.max_depth
         ).create()
         self._lines = LineSampler(self._recorder)
         self._sampling = False
