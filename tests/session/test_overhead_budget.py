@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fastprof
 import pytest
@@ -325,6 +327,30 @@ def test_ranks_are_compared_by_their_plain_steps() -> None:
     raw = Recording(prof._run.recorder, "job", 0, 2, "host")._last_steps()
     assert raw is not None
     assert len(raw["number"]) == 8 * len(plain.series)
+
+
+@pytest.mark.parametrize(("forward", "is_plain"), [(2000, True), (1000, False)])
+def test_a_rare_section_hides_no_plain_steps_from_the_other_ranks(
+    forward: int, is_plain: bool
+) -> None:
+    """By chance it ran in 4 of 100 steps with functions, and in 40 of 2000 others."""
+
+    def steps(n: int, **sections: int) -> dict[str, Any]:
+        columns = [
+            (name, array("q", [1] * ran + [0] * (n - ran)).tobytes())
+            for name, ran in sections.items()
+        ]
+        return {"number": bytes(8 * n), "sections": columns}
+
+    class Two:
+        def window(self, _since: int, plain: bool = False) -> dict[str, Any]:
+            if plain:
+                return steps(2000, forward=forward, rare=40)
+            return steps(100, forward=100, rare=4)
+
+    raw = Recording(Two(), "job", 0, 2, "host")._last_steps()  # type: ignore[arg-type]
+    assert raw is not None
+    assert len(raw["number"]) == 8 * (2000 if is_plain else 100)
 
 
 @pytest.mark.usefixtures("dear_hook")

@@ -2,21 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
 
 from fastprof.report.in_run import own_costs
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.phase_names import DATA
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
 from fastprof.report.run_phases import plain_are_most
+from fastprof.report.stats import rarer
 from fastprof.report.step_table import step_table
 from fastprof.report.steps import OWN_KIND, SplitRow
 from fastprof.snapshot import Snapshot
-
-#: Sections were off if they ran in fewer plain steps than this part of what the others had.
-_RAN = 0.97
-#: ... by more than this many standard deviations.
-_CHANCE = 3.0
 
 #: Kinds of time that are known in plain steps, too; the first ones are those of sections.
 _OF_SECTIONS, _KNOWN = ("data", "communication"), ("gc", "cpu_wait")
@@ -40,13 +35,12 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     wall_ns = plain.sum_ns
     rows, series = made.rows, made.series
     known: tuple[str, ...] = (*_OF_SECTIONS, *_KNOWN)
-    if _were_off(made, recorded):
+    were_off = _rarer(made, recorded)
+    if were_off:
         known = _KNOWN
         series = replace(series, names={})
         # Those of loaders are never off.
-        own = {
-            row.name: row for row in rows if row.name in DATA and not _was_off(row, made, recorded)
-        }
+        own = {row.name: row for row in rows if row.name in DATA and row.name not in were_off}
         parts = [row for row in recorded.rows if row.name not in (OWN_COST, *own)]
         left_ns = wall_ns - sum(row.total_ns for row in own.values())
         times = _scaled([row.total_ns for row in parts], left_ns)
@@ -81,23 +75,12 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     )
 
 
-def _were_off(made: StepTable, recorded: StepTable) -> bool:
-    ran = {row.name: row for row in made.rows}
-    return any(
-        row.steps and (row.name not in ran or _was_off(ran[row.name], made, recorded))
-        for row in recorded.rows
+def _rarer(made: StepTable, recorded: StepTable) -> frozenset[str]:
+    """Return the sections that were off in some plain steps."""
+    plain, others = (
+        {row.name: row.steps for row in of.rows if row.steps} for of in (made, recorded)
     )
-
-
-def _was_off(row: StepSection, made: StepTable, recorded: StepTable) -> bool:
-    """Return whether a section of plain steps ran in fewer of them than in the recorded ones."""
-    of = max(1, recorded.measured)
-    in_recorded = next((r.steps or 0 for r in recorded.rows if r.name == row.name), 0)
-    part = min(1.0, in_recorded / of)
-    # A section of every 50th step runs in more or fewer of either kind by chance.
-    n = made.measured
-    least = n * (_RAN * part - _CHANCE * sqrt(part * (1.0 - part) * (1 / n + 1 / of)))
-    return (row.steps or 0) < least
+    return rarer(plain, made.measured, others, recorded.measured)
 
 
 def _with_own_cost(

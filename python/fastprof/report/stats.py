@@ -2,13 +2,17 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from fastprof.snapshot import Histogram
 
 #: The quantiles of rows: p50, p95 and p99.
 QUANTILES = (0.50, 0.95, 0.99)
+
+#: Something is rarer in some steps if it happens in fewer of them than this part of what others
+#: have, by more than this many standard deviations.
+_RARER, _CHANCE = 0.97, 3.0
 
 
 def merge_histograms(parts: Iterable[Histogram]) -> Histogram:
@@ -73,3 +77,21 @@ def coefficient_of_variation(count: int, sum_ns: int, sum_sq_s2: float) -> float
     mean_s = sum_ns / count / 1e9
     variance = max(0.0, sum_sq_s2 / count - mean_s * mean_s)
     return math.sqrt(variance) / mean_s
+
+
+def rarer(here: Mapping[str, int], n: int, there: Mapping[str, int], of: int) -> frozenset[str]:
+    """Return the names of what happens in fewer steps here than there, by more than chance.
+
+    A section of every 50th step runs in more or fewer of either kind by chance.
+
+    Args:
+        here, there: the number of steps with it, by name.
+        n, of: number of all steps here and there.
+    """
+    n, of = max(1, n), max(1, of)
+
+    def least(steps: int) -> float:
+        part = min(1.0, steps / of)
+        return n * (_RARER * part - _CHANCE * math.sqrt(part * (1.0 - part) * (1 / n + 1 / of)))
+
+    return frozenset(name for name, steps in there.items() if here.get(name, 0) < least(steps))

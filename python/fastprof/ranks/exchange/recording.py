@@ -34,6 +34,7 @@ from fastprof.ranks.row import BETWEEN, Function, program_of
 from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.rows import UNACCOUNTED
+from fastprof.report.stats import rarer
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.snapshot import Key
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
@@ -61,9 +62,6 @@ _PHASES = 4  # so the time between steps is of the last 15 s
 _FUNCTIONS = 24
 #: Steps wait this long for their times on the GPU; then these count as unknown.
 _GPU_LATE_S = 15.0
-#: Sections were on in plain steps if they ran in this part of them, compared with the others.
-_RAN = 0.97
-
 _Function = tuple[str, str, int, int, Mapping[str, int]]
 
 
@@ -335,14 +333,11 @@ class Recording:
 
 def _has_sections(plain: Mapping[str, Any], raw: Mapping[str, Any]) -> bool:
     """Return whether sections ran in as many plain steps as in others."""
-    ran = {name: array("q", column) for name, column in plain["sections"]}
-    for name, column in raw["sections"]:
-        others = array("q", column)
-        here = ran.get(name, array("q"))
-        usual = sum(map(bool, others)) / max(1, len(others))
-        if sum(map(bool, here)) < _RAN * usual * max(1, len(here)):
-            return False
-    return True
+    here, there = (
+        {name: sum(map(bool, array("q", column))) for name, column in of["sections"]}
+        for of in (plain, raw)
+    )
+    return not rarer(here, len(plain["number"]) // 8, there, len(raw["number"]) // 8)
 
 
 def _uses_cuda() -> bool:
