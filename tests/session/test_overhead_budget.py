@@ -15,7 +15,9 @@ import pytest
 from fastprof.export.pstats_ import stats_dict
 from fastprof.ranks.exchange.recording import Recording
 from fastprof.ranks.row import rank_run
+from fastprof.session import changes as changes_module
 from fastprof.session import function_windows, overhead_budget
+from fastprof.session.changes import Changes
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
@@ -35,6 +37,8 @@ class Loop:
         self.with_hook: list[int] = []
         self.costs_ns = 0  # of the hook and of own work
         self.switch_ns = 50_000
+
+        self.walls: list[int] = []  # of plain steps
 
     # the clock
     def perf_counter_ns(self) -> int:
@@ -63,6 +67,11 @@ class Loop:
     def resume_functions(self) -> None:
         pass
 
+    def window(self, first: int, plain: bool = False, /) -> dict[str, bytes]:
+        assert plain
+        last = self.walls[-max(0, self.count - first) :]
+        return {"wall_ns": array("q", last).tobytes()}
+
     def last_blocks(self, count: int, /) -> list[tuple[int, int]]:
         return self.blocks[:count]
 
@@ -82,6 +91,7 @@ class Loop:
             windows.begin()
         self.steps = first + steps
         for count in range(first, first + steps):
+            self.count = count
             windows.at_step(count)
             added = self.hook_ns if self.hooked else 0
             own = self.own_step_ns if self.sections else 0
@@ -90,6 +100,10 @@ class Loop:
             self.own += own
             self.costs_ns += added + own
             self.now += self.plain_ns + added + own
+            if self.hooked:
+                self.walls.clear()
+            else:
+                self.walls.append(self.plain_ns + own)
 
 
 @pytest.fixture
@@ -103,6 +117,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
 
     monkeypatch.setattr(function_windows, "time", Time)
     monkeypatch.setattr(overhead_budget, "time", Time)
+    monkeypatch.setattr(changes_module, "time", Time)
     monkeypatch.setattr(function_windows, "thread_cpu", dict)
     return loops
 
@@ -142,6 +157,45 @@ def test_what_follows_the_full_look_costs_at_most_the_budget(
     assert len(loop.with_hook) - seen >= 2 * WINDOW
     if plain_ms >= 5:
         assert (loop.costs_ns - spent) / (loop.now - began) >= 0.003
+
+
+@pytest.mark.parametrize("what", ["slower", "faster", "stage", "nothing", "slower, many ranks"])
+@pytest.mark.parametrize("at", [2_117, 3_771, 5_003])
+def test_a_change_of_the_loop_opens_a_window_within_20_steps(
+    clock: list[Loop], what: str, at: int
+) -> None:
+    clock.append(loop := Loop(5_000_000, 3_000_000))
+    stage = [0]
+    budget = Budget(0.01, loop, loop.own_ns, lambda: "ranks" in what)  # type: ignore[arg-type]
+    windows = FunctionWindows(
+        loop, budget, lambda: True, lambda first, last: False, 3, print, loop.switch_sections,
+        Changes(loop, lambda: stage[0]),
+    )  # type: ignore[arg-type]  # fmt: skip
+    loop.run(windows, at)
+    while loop.hooked or windows._due < at + 30:  # one is near
+        loop.run(windows, 1, at)
+        at += 1
+    before = len(loop.with_hook)
+    stage[0] += what == "stage"
+    loop.plain_ns = 7_000_000 if "slower" in what else 3_500_000 if what == "faster" else 5_000_000
+    loop.run(windows, 20, at)
+    assert (len(loop.with_hook) > before) == (what in ("slower", "faster", "stage"))
+    spent, began = loop.costs_ns, loop.now
+    loop.run(windows, 20_000, at + 20)
+    assert (loop.costs_ns - spent) / (loop.now - began) <= 0.01
+
+
+def test_a_noisy_machine_opens_no_more_windows_than_are_paid_for(clock: list[Loop]) -> None:
+    clock.append(loop := Loop(17_000_000, 1_200_000))
+    windows = windows_of(loop)
+    windows._changes = changes = Changes(loop, lambda: 0)  # type: ignore[arg-type]
+    loop.run(windows, 1_000)
+    spent, began = loop.costs_ns, loop.now
+    for at in range(1_000, 20_000, 40):
+        loop.plain_ns = 34_000_000 if at // 40 % 2 else 17_000_000
+        loop.run(windows, 40, at)
+    assert (loop.costs_ns - spent) / (loop.now - began) <= 0.011
+    assert changes.due == sys.maxsize  # after eight changes nothing more is looked at
 
 
 def test_ten_seconds_of_long_steps_end_the_full_look(clock: list[Loop]) -> None:

@@ -17,6 +17,7 @@ from fastprof.capture.options import Recorder
 from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.report.figures import plural
+from fastprof.session.changes import Changes
 from fastprof.session.environment.thread_cpu import cpu_between, thread_cpu
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.part import Part
@@ -76,6 +77,7 @@ class FunctionWindows(Part):
         switch_sections: switches automatic sections of the next steps, if there are any.
         warm_up: number of first steps of the run, which are not measured.
         lost: called with the reason if another profiler has taken the hook.
+        changes: opens a window when the loop changes; None: windows are at planned places only.
     """
 
     kind = "hook"
@@ -90,10 +92,12 @@ class FunctionWindows(Part):
         warm_up: int,
         lost: Callable[[str], None],
         switch_sections: Callable[[bool], object],
+        changes: Changes | None = None,
     ) -> None:
         self._recorder = recorder
         self._budget = budget
         self._switch_sections = switch_sections
+        self._changes = changes
         self._wanted = wanted
         self._hindered = hindered
         self._warm_up = warm_up
@@ -137,7 +141,8 @@ class FunctionWindows(Part):
 
     def next_step(self, count: int) -> int:
         due = self._due if self._asked else self._due - 1
-        return min(due, self._reads_at, self._judged_at, self._checked_at)
+        changes = self._changes.due if self._changes is not None else due
+        return min(due, self._reads_at, self._judged_at, self._checked_at, changes)
 
     def at_step(self, count: int) -> None:
         """Begin step number ``count``."""
@@ -149,6 +154,7 @@ class FunctionWindows(Part):
         except own_errors() as error:  # BusyError
             self._due = self._reads_at = self._judged_at = sys.maxsize
             self._asked, self._valid = True, False  # no more windows: the other steps are plain
+            self._stop_looking()
             self._lost(str(error))
         self.cost_ns += time.perf_counter_ns() - began
 
@@ -192,6 +198,8 @@ class FunctionWindows(Part):
             self._check_time(count)
         if count >= self._judged_at:
             self._judge(count)
+        if self._has_changed(count):  # the next window, which is paid for, begins now
+            self._due = min(self._due, count)
         if count < self._due:
             if not self._asked and count == self._due - 1:
                 self._asked = True
@@ -248,6 +256,8 @@ class FunctionWindows(Part):
         while due > count and self._hindered(count, due + self._length):
             due = count + (due - count) // 2
         self._due = due
+        if self._changes is not None and not budget.is_rank():  # all ranks open the same windows
+            self._changes.plan(count)
         if not budget.pays_for_sections():
             self._switch_sections(False)
 
@@ -306,7 +316,18 @@ class FunctionWindows(Part):
         self._set_hook()
         return True
 
+    def _has_changed(self, count: int) -> bool:
+        changes = self._changes
+        if changes is None or count < changes.due:
+            return False
+        return not self._hindered(count, count + self._length) and changes.are_there(count)
+
+    def _stop_looking(self) -> None:
+        if self._changes is not None:
+            self._changes.stop()
+
     def _set_hook(self) -> None:
+        self._stop_looking()
         self._recorder.rehook()
         self._recorder.resume_functions()
 

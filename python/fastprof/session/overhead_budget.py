@@ -40,7 +40,7 @@ class Budget:
         self.overhead = overhead
         self._recorder = recorder
         self._own_ns = own_ns
-        self._is_rank = is_rank
+        self.is_rank = is_rank
         self._at_ns = 0
         self._balance_ns = 0.0
         self._seen = (0, 0)  # count of steps and own cost, when plain steps began
@@ -93,7 +93,7 @@ class Budget:
 
     def pays_for_sections(self) -> bool:
         """Return whether plain steps may have automatic sections."""
-        if self._is_rank():  # they show which rank waits
+        if self.is_rank():  # they show which rank waits
             return True
         return median(self._with_sections) <= _ALWAYS_MAY * self.overhead * self.step_ns
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fastprof.ranks.exchange.live import LiveRanks
+from fastprof.session.changes import Changes
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.function_hook import FunctionHook
 from fastprof.session.function_windows import FunctionWindows
@@ -131,6 +132,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
         options.skip_first,
         hook.stop,
         run.switch_sections,
+        Changes(recorder, lambda: stages.number),
     )
     run.loading.join(phase, windows, metrics)
     return Parts(
