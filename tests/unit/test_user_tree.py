@@ -154,6 +154,15 @@ def test_without_room_the_rows_of_functions_that_only_call_another_go_first() ->
     ]  # fmt: skip
 
 
+def test_without_room_a_function_that_computes_is_shown_before_its_callers() -> None:
+    """score_files.py: the screen had a finding about parse, and rows of its callers only."""
+    parse = Node(py("parse", 40), 9, 45 * MS)
+    item = Node(py("getitem", 30), 9, 28 * MS, [parse])
+    report = build_report(tree(Node(py("main", 20), 1, 17 * MS, [item])))
+    assert [row.name for row in user_tree(report, 2, 0).rows] == ["getitem", "parse"]
+    assert [row.name for row in user_tree(report, 3, 0).rows] == ["main", "getitem", "parse"]
+
+
 def test_hidden_functions_are_counted_by_their_package() -> None:
     calls = [Node(torch("a"), 1, MS), Node(torch("b"), 1, MS), Node(py("get", 1, STANDARD), 1, MS)]
     made = user_tree(

@@ -126,8 +126,7 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     least_ns = _LEAST * whole
     entries, library, folded = _entries(snapshot, number, column, least_ns)
     shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= least_ns > 0]
-    passes = _passing(entries, shown) if len(shown) > limit else set()
-    kept = sorted(shown, key=lambda i: (i in passes, -entries.total_ns[i], i))[:limit]
+    kept = _most(entries, shown, limit) if len(shown) > limit else shown
     rows = [_row(snapshot, entries, i, n, folded, whole) for i, n in _calling_order(entries, kept)]
     return UserTree(
         tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
@@ -331,13 +330,22 @@ class _Chain:
         return found
 
 
-def _passing(entries: _Entries, shown: Sequence[int]) -> set[int]:
-    """Return the entries that only call another one; without room, their rows say least."""
-    return {
-        above
-        for i in shown
-        if (above := entries.parent[i]) and entries.total_ns[i] >= _PASSES * entries.total_ns[above]
-    }
+def _most(entries: _Entries, shown: Sequence[int], limit: int) -> list[int]:
+    """Return the entries that say most: those with most time outside of other shown ones.
+
+    Those that only call another one say least.
+    """
+    total_ns, parent = entries.total_ns, entries.parent
+    adds_ns = {i: total_ns[i] for i in shown}
+    passes: set[int] = set()
+    for i in shown:
+        if above := parent[i]:
+            adds_ns[above] -= total_ns[i]
+            if total_ns[i] >= _PASSES * total_ns[above]:
+                passes.add(above)
+    for i in passes:
+        adds_ns[i] = total_ns[i]
+    return sorted(shown, key=lambda i: (i in passes, -adds_ns[i], -total_ns[i], i))[:limit]
 
 
 def _calling_order(entries: _Entries, kept: Sequence[int]) -> list[tuple[int, int]]:
