@@ -93,6 +93,26 @@ run_command.write_stats = full
     assert result.stderr.count("could not be written") == 1
 
 
+def test_the_end_of_a_run_leaves_out_what_takes_too_long(tmp_path):
+    (tmp_path / "program.py").write_text(
+        """
+from fastprof.cli import run_command
+def work(): return sum(i * i for i in range(1000))
+for _ in range(20): work()
+run_command._END_S = -1.0
+"""
+    )
+    command = [sys.executable, "-m", "fastprof", "run", "-o", "out", "program.py"]
+    result = run_command(command, cwd=tmp_path).check()
+    assert os.listdir(tmp_path / "out") == ["train_profile.fprof"]
+    assert "more than 5 s of CPU" in result.stdout
+    assert "Wrote out: train_profile.fprof" in result.stdout
+    assert "work" not in result.stdout
+    command = [sys.executable, "-m", "fastprof", "report", "out", "-o", "x.stats"]
+    run_command(command, cwd=tmp_path).check()
+    assert (tmp_path / "x.stats").stat().st_size > 0
+
+
 DELETED = """
 import atexit, builtins, os, sys, threading
 def work(): return sum(i * i for i in range(1000))

@@ -267,7 +267,7 @@ def test_the_table_of_functions_is_made_once(
     paths = [str(tmp_path / name) for name in run_command.FILES]
     options = Values({"output": str(tmp_path), "full": True})
     begun = run_command._Begun(str(tmp_path), str(tmp_path), 0, options)
-    arguments = (paths, begun, Identity(), lambda: None, lambda: True)
+    arguments = (paths, begun, Identity(), lambda: None, lambda: True, float("inf"))
     show = run_command._finish(profile.report(), *arguments)
     assert show is not None
     show()

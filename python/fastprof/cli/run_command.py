@@ -267,7 +267,8 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
     identity.ask()
 
     def save() -> Callable[[], None] | None:
-        return _finish(profile.report(), paths, begun, identity, lambda: None, endings.may_wait)
+        latest, told = time.thread_time() + _END_S, endings.may_wait
+        return _finish(profile.report(), paths, begun, identity, lambda: None, told, latest)
 
     endings = Endings(profile.disable, save)
     return execute(target, profile.enable, endings)
@@ -297,7 +298,8 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
         told = endings.may_wait if run.ranks.owns else None
-        return _finish(profiler.report(), paths, begun, run.identity, run.ranks.job, told)
+        latest = time.thread_time() + _END_S
+        return _finish(profiler.report(), paths, begun, run.identity, run.ranks.job, told, latest)
 
     stopped: list[bool] = []
 
@@ -314,6 +316,15 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     return execute(target, start, endings)
 
 
+#: Seconds of CPU, after which the end of a run leaves out what the saved run can make later: many
+#: functions, or tracemalloc, which follows each of fastprof's allocations.
+_END_S = 5.0
+_TOO_LONG = (
+    f"The end of this run took more than {_END_S:g} s of CPU, so the screen, and a .stats file not "
+    "yet written, are left out. `fastprof report` makes both from the saved run: add -o x.stats."
+)
+
+
 def _finish(
     report: Report,
     paths: Sequence[str],
@@ -321,16 +332,21 @@ def _finish(
     identity: Identity,
     job: Callable[[], JobNow | None],
     may_wait: Callable[[], bool] | None,
+    latest: float,
 ) -> Callable[[], None] | None:
     """Write the files; on the first rank, return what shows the ranks, report and verdict.
 
-    ``may_wait``: whether to wait for other ranks; None: another process is this rank.
+    ``may_wait``: whether to wait for other ranks; None: another process is this rank.  ``latest``:
+    the CPU time of this thread after which only the saved run is written.
     """
     written = [path_of_rank(path, identity) for path in paths]
     # The small file first, from which a report can make the other: the disk may be almost full.
     stats: dict[Function, Entry] | None = None
     lost = []
-    for path in sorted(written, key=lambda path: path.endswith(STATS)):
+    for i, path in enumerate(sorted(written, key=lambda path: path.endswith(STATS))):
+        if i and time.thread_time() > latest:
+            lost.append(path)
+            continue
         try:
             if path.endswith(STATS):
                 stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
@@ -345,7 +361,7 @@ def _finish(
         return None
     if begun.options.output is None:
         link_latest(begun.folder)
-    return partial(_show, report, stats, written, begun, identity, job, may_wait)
+    return partial(_show, report, stats, written, begun, identity, job, may_wait, latest)
 
 
 def _show(
@@ -356,6 +372,7 @@ def _show(
     identity: Identity,
     job: Callable[[], JobNow | None],
     may_wait: Callable[[], bool] | None,
+    latest: float,
 ) -> None:
     if sys.stdout is None:
         return
@@ -368,6 +385,9 @@ def _show(
             files = others_counted(files_since(begun.folder, begun.began_ns))
             folder, width = begun.shown_folder, width_of(stream)
             lines = last_lines(folder, files, folder, width, ranks=identity.world_size > 1)
+            if time.thread_time() > latest and written:
+                _put([*wrapped(_TOO_LONG, width), *lines, *late], stream)
+                return
             if not begun.options.full:
                 _put([*closed_lines(report, width, lines), *late], stream)
                 return
