@@ -430,3 +430,36 @@ def test_a_stats_file_has_the_steps_with_functions_only() -> None:
     spent_s = sum(entry[2] for entry in entries.values())
     plain_s = report.snapshot.phase_ns("unprofiled") / 1e9
     assert spent_s <= report.snapshot.duration_ns / 1e9 - plain_s
+
+
+@pytest.mark.usefixtures("dear_hook")
+def test_the_programs_own_sections_of_plain_steps_are_in_all_tables() -> None:
+    """Also those that never run with functions, and those that run in the full look only."""
+    section = fastprof.profile_section
+    with fastprof.Profiler(gpu=False, functions=True, overhead=0.02) as prof:
+        for step in range(3000):
+            with section("forward"), section("inner"):
+                sum(range(300))
+                if step >= 1000:
+                    with section("inside later"):
+                        pass
+            with section("early" if step < 150 else "late"):
+                sum(range(100))
+            if step % 1000 == 900:
+                with section("checkpoint"):
+                    sum(range(3000))
+            prof.step()
+    report = prof.report()
+    assert report.plain is not None
+    assert report.plain.measured > 2000
+    rows = {row.name: row for row in report.sections}
+    steps = {row.name: row for row in report.shown_steps.rows}
+    assert {"forward", "inner", "inside later", "early", "late", "checkpoint"} <= set(rows)
+    assert {"late", "checkpoint"} <= set(steps)
+    # Few steps of the full look are plain.
+    assert "early" not in steps or (steps["early"].steps or 0) < 20
+    for name in ("forward", "late"):
+        assert rows[name].share == pytest.approx(steps[name].share, rel=1e-9)
+        assert rows[name].count == pytest.approx(steps[name].steps, rel=0.02)  # settling steps
+    assert sum(row.total_ns for row in steps.values()) == report.plain.wall_ns
+    assert report.section("checkpoint").count == 3

@@ -152,6 +152,10 @@ class Facts:
     @Lazy
     def nested(self) -> Mapping[str, float]:
         """Sections of the whole recording: name -> ms per step, inside others or not."""
+        steps = self.report.plain
+        whole_ms = steps.mean_ms if steps is not None and self.report.phase == "steps" else None
+        if whole_ms is not None:  # rows of steps with functions and without
+            return {s.name: s.share * whole_ms for s in self.report.sections if s.share is not None}
         count = self.counted or 1
         return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
 
@@ -177,6 +181,12 @@ class Facts:
     def section_count(self, names: frozenset[str]) -> int:
         """Return how often sections of these names were entered."""
         return sum(s.count for s in self.report.sections if s.name in names)
+
+    def section_rate(self, names: frozenset[str]) -> float:
+        """Return the same per step."""
+        plain = self.report.plain if self.report.phase == "steps" else None
+        steps = self.counted if plain is None else plain.measured
+        return self.section_count(names) / max(1, steps)
 
     # ---- functions ----
 

@@ -12,7 +12,7 @@ from fastprof.report.model import Report
 from fastprof.report.notes import beyond_notes, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.overhead import overhead_of
-from fastprof.report.plain_steps import plain_table
+from fastprof.report.plain_steps import plain_table, sections_shown
 from fastprof.report.rows import StepTable
 from fastprof.report.run_phases import (
     ALL,
@@ -88,20 +88,24 @@ def build_report(
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, by_section, kernels, counted)
     loaders, stages = loader_rows(snapshot), stage_rows(whole)
+    sections = section_rows(
+        whole,
+        snapshot,
+        correction,
+        groups,
+        gpu_tables.by_group(by_section),
+        span_ns=span_ns,
+        in_steps=_in_steps(snapshot, steps, phase),
+    )
+    plain = plain_table(whole, steps)
+    if plain is not None and phase == RUN_PHASES[STEPS]:
+        sections = sections_shown(whole, plain, sections)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
-        sections=section_rows(
-            whole,
-            snapshot,
-            correction,
-            groups,
-            gpu_tables.by_group(by_section),
-            span_ns=span_ns,
-            in_steps=_in_steps(snapshot, steps, phase),
-        ),
+        sections=sections,
         steps=steps,
-        plain=plain_table(whole, steps),
+        plain=plain,
         functions=rows,
         threads=threads,
         loaders=loaders,

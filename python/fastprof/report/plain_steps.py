@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fastprof.report.correct import correct
 from fastprof.report.in_run import own_costs
 from fastprof.report.outliers import find_plain_outliers
-from fastprof.report.phase_names import DATA
-from fastprof.report.rows import OWN_COST, UNACCOUNTED, StepSection, StepTable
-from fastprof.report.run_phases import plain_are_most
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, SectionRow, StepSection, StepTable
+from fastprof.report.run_phases import plain_are_most, view_of
+from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.stats import rarer
 from fastprof.report.step_table import step_table
 from fastprof.report.steps import OWN_KIND, SplitRow
@@ -35,20 +36,22 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     wall_ns = plain.sum_ns
     rows, series = made.rows, made.series
     known: tuple[str, ...] = (*_OF_SECTIONS, *_KNOWN)
-    were_off = _rarer(made, recorded)
+    were_off = sections_off(whole, made, recorded)
     if were_off:
         known = _KNOWN
         series = replace(series, names={})
-        # Those of loaders are never off.
-        own = {row.name: row for row in rows if row.name in DATA and row.name not in were_off}
+        # The program's own sections and those of loaders are never off.
+        own = {r.name: r for r in rows if r.name not in (*were_off, UNACCOUNTED, OWN_COST)}
         parts = [row for row in recorded.rows if row.name not in (OWN_COST, *own)]
         left_ns = wall_ns - sum(row.total_ns for row in own.values())
         times = _scaled([row.total_ns for row in parts], left_ns)
-        scaled = {
+        made_rows = own | {
             row.name: StepSection(row.name, None, ns, ns / plain.measured / 1e6, ns / wall_ns)
             for row, ns in zip(parts, times, strict=True)
-        } | own
-        rows = tuple(scaled[row.name] for row in recorded.rows if row.name in scaled)
+        }
+        names = dict.fromkeys([*(row.name for row in recorded.rows), *own])
+        order = sorted(names, key=UNACCOUNTED.__eq__)  # it is the last one
+        rows = tuple(made_rows[name] for name in order if name in made_rows)
     rows = _with_own_cost(rows, own_costs(whole).timed_in_step, plain.measured, wall_ns)
     own_ns = sum(row.total_ns for row in rows if row.name == OWN_COST)
     split = _split(made, recorded, known, own_ns)
@@ -75,12 +78,51 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
     )
 
 
-def _rarer(made: StepTable, recorded: StepTable) -> frozenset[str]:
-    """Return the sections that were off in some plain steps."""
+def sections_off(whole: Snapshot, made: StepTable, recorded: StepTable) -> frozenset[str]:
+    """Return the automatic sections that were off in some plain steps."""
+    if not whole.meta.get("sections_off"):
+        return frozenset()
     plain, others = (
         {row.name: row.steps for row in of.rows if row.steps} for of in (made, recorded)
     )
     return rarer(plain, made.measured, others, recorded.measured)
+
+
+def sections_shown(
+    whole: Snapshot, plain: StepTable, rows: Sequence[SectionRow]
+) -> tuple[SectionRow, ...]:
+    """Return the rows of sections, those of plain steps where these have the section.
+
+    Sections that were off, and what kernels took in sections, are known of recorded steps only.
+
+    Args:
+        plain: a result of :func:`plain_table`.
+        rows: the sections in the steps in which functions were recorded.
+    """
+    view = view_of(whole, "unprofiled")
+    found = {
+        row.name: row
+        for row in section_rows(
+            whole,
+            view,
+            correct(view, enabled=False),
+            row_groups(view),
+            None,
+            span_ns=plain.wall_ns or 0,
+            in_steps={row.name: row.total_ns for row in plain.rows if row.steps},
+        )
+        if row.count
+    }
+    here = {row.name: row for row in rows}
+    if whole.meta.get("sections_off"):  # automatic ones may be in any row
+        own = {row.name for row in plain.rows if row.steps}
+        found = {name: row for name, row in found.items() if name in own or name not in here}
+    kept = {name for name, row in here.items() if row.gpu is not None}
+    return tuple(
+        here[name] if name in kept or name not in found else replace(found[name], open=opened)
+        for name in dict.fromkeys([*here, *found])
+        for opened in [here[name].open if name in here else 0]
+    )
 
 
 def _with_own_cost(

@@ -74,7 +74,8 @@ class FunctionWindows(Part):
         budget: None: the full look does not end.
         wanted: whether functions may be left out of any step.
         hindered: whether the steps from the first argument to the second are not like others.
-        switch_sections: switches automatic sections of the next steps, if there are any.
+        switch_sections: switches automatic sections of the next steps; returns whether there
+            are any.
         warm_up: number of first steps of the run, which are not measured.
         lost: called with the reason if another profiler has taken the hook.
         changes: opens a window when the loop changes; None: windows are at planned places only.
@@ -91,12 +92,13 @@ class FunctionWindows(Part):
         hindered: Callable[[int, int], bool],
         warm_up: int,
         lost: Callable[[str], None],
-        switch_sections: Callable[[bool], object],
+        switch_sections: Callable[[bool], bool],
         changes: Changes | None = None,
     ) -> None:
         self._recorder = recorder
         self._budget = budget
         self._switch_sections = switch_sections
+        self._sections_off = False  # in some plain steps
         self._changes = changes
         self._wanted = wanted
         self._hindered = hindered
@@ -178,6 +180,8 @@ class FunctionWindows(Part):
         meta["settling_steps"] = self._settled
         if self._budget is not None and not self._looks:
             meta["overhead_budget"] = self._budget.overhead
+        if self._sections_off:
+            meta["sections_off"] = True
         notes = snapshot.notes
         if self._left_out:
             note = (
@@ -258,8 +262,8 @@ class FunctionWindows(Part):
         self._due = due
         if self._changes is not None and not budget.is_rank():  # all ranks open the same windows
             self._changes.plan(count)
-        if not budget.pays_for_sections():
-            self._switch_sections(False)
+        if not budget.pays_for_sections() and self._switch_sections(False):
+            self._sections_off = True
 
     def _check_time(self, count: int) -> None:
         """Begin a block if the time of the full look is over and the next block is far."""

@@ -115,7 +115,7 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     ms = max(use.ms, phase or 0.0) + beside
     if not ms:
         return None
-    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
+    calls = use.calls if use.ms else facts.section_rate(CHECKPOINT)
     # The run's phase counts several files of one checkpoint once.
     calls = times if times and beside > ms / 2 else max(calls, times)
     if calls and calls * facts.counted < _FEW_SAVES:
