@@ -15,7 +15,22 @@ step(fp_thread *t, int64_t *now, int64_t ticks)
     fp_thread_end_step(t, *now += ticks - ticks / 2);
 }
 
-/* A thread whose steps but the first [skip] are measured. */
+static int64_t
+nothing_known(void *ctx)
+{
+    (void)ctx;
+    return -1;
+}
+
+static void
+no_counts(void *ctx, fp_usage *out)
+{
+    (void)ctx;
+    (void)out;
+}
+
+/* A thread whose steps but the first [skip] are measured.  It never waits for a
+ * CPU, whatever the thread of the test does. */
 static fp_thread *
 stepping(fake_memory *m, uint64_t skip, int64_t now)
 {
@@ -23,6 +38,8 @@ stepping(fake_memory *m, uint64_t skip, int64_t now)
     fp_thread *t = fp_thread_create(&a, kit_wide, now);
     CHECK(t != NULL);
     CHECK_INT(fp_thread_start_steps(t, skip, now), FP_OK);
+    fp_usage_source source = {nothing_known, no_counts, nothing_known, NULL};
+    fp_split_set_usage(t, source, NULL, now);
     return t;
 }
 

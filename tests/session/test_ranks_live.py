@@ -401,11 +401,11 @@ def test_a_killed_rank_is_told_and_the_others_go_on(tmp_path):
     with Ranks(tmp_path, 3, 300, 0.0) as ranks:
         wait_until_heard(tmp_path, [2])
         ranks.processes[2].send_signal(signal.SIGKILL)
-        read = ranks.wait_for("silent")
+        read = ranks.wait_for("sent no heartbeat")
         ranks.finish()
         said = ranks.end()
     assert [p.returncode for p in ranks.processes] == [0, 0, -9], said
-    (line,) = [line for line in (read + said[0]).splitlines() if "silent" in line]
+    (line,) = [line for line in (read + said[0]).splitlines() if "sent no heartbeat" in line]
     assert line.startswith("Rank 2 ")
     assert re.search(r"last seen in (data|barrier), (decode|code outside of functions) ", line)
 
