@@ -12,6 +12,7 @@
 #include "py/hooks.h"
 #include "py/in_use.h"
 #include "py/line_sampler.h"
+#include "py/plain_steps.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
 #include "py/section_type.h"
@@ -257,6 +258,7 @@ fill(PyObject *module)
         fp_recorder_add_type(module, st) < 0 ||
         fp_section_add_type(module, st) < 0 ||
         fp_around_add_type(module) < 0 ||
+        fp_plain_steps_add_type(module) < 0 ||
         PyModule_AddFunctions(module, fp_around_methods) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||

@@ -333,6 +333,34 @@ def pair_sums(
     Returns None if a value is no int, is negative, or a column's sum exceeds 64 bits.
     """
 
+class PlainSteps:
+    """Ends the steps of an optimizer while each is like its last one.
+
+    :meth:`before` and :meth:`after` call ``left()``, then the functions of these names, for
+    anything else.  After a step that reaches ``run.next_event`` they call ``due(count)``.
+    """
+
+    def __init__(
+        self,
+        before: Callable[..., Any],
+        after: Callable[..., Any],
+        left: Callable[[], object],
+        due: Callable[[int], object],
+        run: object,
+        loading: object,
+        claims: list[object],
+        flags: object,
+        recorder: Recorder,
+        /,
+    ) -> None: ...
+    @property
+    def on(self) -> bool: ...
+    def begin(self, optimizer: object, tag: int, /) -> None: ...
+    def end(self) -> tuple[bool, bool]: ...
+    def take(self) -> tuple[int, int, int]: ...
+    def before(self, optimizer: Any, args: Any, kwargs: Any, /) -> Any: ...
+    def after(self, optimizer: Any, args: Any, kwargs: Any, /) -> None: ...
+
 class Around:
     """Calls ``original`` between two functions during which the thread is not traced.
 

@@ -96,6 +96,7 @@ class TorchLoop(Part):
         """Let the hooks do nothing, in a forked child."""
         self._import.forget()
         if self._phases is not None:
+            self._phases.leave_plain()
             self._phases.on = False
 
     # -- torch is imported

@@ -46,7 +46,8 @@ class Run:
     def __init__(self, options: Options, *, enabled: bool) -> None:
         self._options = options
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
-        self._next_event = 1
+        #: Number of steps after which work is due.
+        self.next_event = 1
         self._ending_in = 0  # ident of the thread that ends the run
         self.faults = Faults()
         #: Which process of a distributed job this is.
@@ -105,7 +106,7 @@ class Run:
                 else:
                     self.protect(part.kind, part.begin)
             self.recorder.mark()
-            self._next_event = self._event_after(0)
+            self.next_event = self._event_after(0)
         except BaseException:
             try:
                 self._each(begun[::-1], "end")
@@ -197,12 +198,16 @@ class Run:
         if self._state != _RUNNING:
             return self._step_outside()
         count = self.recorder.step()
-        if count >= self._next_event:
-            own = self.own_time
-            began, before, apart, spent = clock(), own.ns, own.apart_ns, own.spent_ns()
-            self._after_step(count)
-            own.took_whole(began, before, apart, own.spent_ns() - spent)
+        if count >= self.next_event:
+            self.after_step(count)
         return count
+
+    def after_step(self, count: int) -> None:
+        """Do the work that is due after ``count`` steps."""
+        own = self.own_time
+        began, before, apart, spent = clock(), own.ns, own.apart_ns, own.spent_ns()
+        self._after_step(count)
+        own.took_whole(began, before, apart, own.spent_ns() - spent)
 
     def _step_outside(self) -> int:
         if self._state in (_OFF, _FORKED):
@@ -331,13 +336,13 @@ class Run:
                 self.own_time.apart_ns += clock() - began
             else:
                 self.protect(part.kind, part.at_step, count)
-        self._next_event = self._event_after(count)
+        self.next_event = self._event_after(count)
 
     def phase_begins(self) -> None:
         """Let the parts know that another phase begins."""
         for part in self.parts:
             if part.phase_begins():
-                self._next_event = 0
+                self.next_event = 0
 
     def protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
         """Run ``action``; turn its exceptions into faults."""

@@ -18,7 +18,7 @@ from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
 from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
 from fastprof.session.loaders.worker_stats import Pass as WatchedPass
-from fastprof.session.own_time import clock
+from fastprof.session.own_time import SAMPLED, clock
 from fastprof.session.patching.wrapping import FAILED
 from fastprof.session.run import Run
 
@@ -219,21 +219,23 @@ class Loaders:
             known = self._current
             if known is None or not known.plain or known.iterator() is not iterator:
                 return self._next(iterator, original)
-            samples, ns, apart_ns = own.samples, own.ns, own.apart_ns
-            began = clock() if samples else 0
+            entry: Any = known.entry
+            samples = 0 if entry.batches % SAMPLED else SAMPLED
+            ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
             if not phases.is_plain_fetch():
                 return self._next(iterator, original)
-            entry: Any = known.entry
             tag = loading.train_tag = self._last_training = entry.tag
             self._last, watch = known, known.watch
+            # Without workers, only the time between two batches is to be known.
+            observed = watch is not None and (samples or watch.workers)
             phases.fetching = True
             try:
-                if watch is not None:
+                if watch is not None and (observed or watch.delivered is not None):
                     watch.before(iterator)
                 if samples:
                     own.took(began, ns, apart_ns, samples)
                 batch = loading.next_batch(tag, iterator, DATA, original)
-                if watch is not None:
+                if watch is not None and observed:
                     watch.after(iterator)
             except StopIteration:
                 self._after_last(known)
@@ -283,11 +285,11 @@ class Loaders:
             known.ahead = True
         known.calls = phases.calls
         if not known.settled:
-            phases.unsure = True
+            phases.becomes_unsure()
             if known not in self._guessed:
                 self._guessed.append(known)
         elif entry.split == "val":
-            phases.unsure = True
+            phases.becomes_unsure()
         else:
             self._last_training = entry.tag
         if entry.split == "train":

@@ -19,6 +19,7 @@ from fastprof.integrations._torch.guarded import Fail, Guarded
 from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, around_scripting
 from fastprof.integrations._torch.phases import Phases
+from fastprof.integrations._torch.plain_ends import PlainEnds, steps_under_way
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
 from fastprof.session.patching.compiling import compiling_test
@@ -113,7 +114,7 @@ class Hooks(Guarded):
         self._entered, self._left = Hook(self._module_entered), ResultHook(self._module_left)
         self._replace("forward", module.Module, "compile", None, self._was_compiled)
         if hasattr(self._torch, "compile"):
-            self._replace("forward", self._torch, "compile", None, self._watch_compiled)
+            self._replace("forward", self._torch, "compile", None, self._compiles)
         self._watch_compiled()
         around_scripting(functools.partial(self._replace, "scripted modules"))
 
@@ -191,6 +192,7 @@ class Hooks(Guarded):
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
         """Wrap the result of ``Module.compile()``, which would compile hooks as well."""
+        self._forgo_plain_ends()
         module = args[0]
         compiled = getattr(module, "_compiled_call_impl", None)
         if result is FAILED or compiled is None:
@@ -209,7 +211,16 @@ class Hooks(Guarded):
 
         self._undo.append(undo)
 
-    def _watch_compiled(self, *_: Any) -> None:
+    def _compiles(self, *_: Any) -> None:
+        self._forgo_plain_ends()
+        self._watch_compiled()
+
+    def _forgo_plain_ends(self) -> None:
+        # The compiler follows hooks on optimizers, unless they are written in C.
+        self._phases.leave_plain()
+        self._phases.plain_ends = None
+
+    def _watch_compiled(self) -> None:
         """Wrap the class of ``torch.compile(module)``'s result, which looks for global hooks."""
         module = sys.modules.get("torch._dynamo.eval_frame")
         compiled = getattr(module, "OptimizedModule", None)
@@ -271,11 +282,14 @@ class Hooks(Guarded):
 
     def _install_optimizer(self) -> None:
         optimizers = sys.modules["torch.optim.optimizer"]
-        for handle in (
+        handles = (
             optimizers.register_optimizer_step_pre_hook(self._before_step),
             optimizers.register_optimizer_step_post_hook(self._after_step),
-        ):
-            self._undo.append(handle.remove)
+        )
+        self._undo += [handle.remove for handle in handles]
+        self._phases.plain_ends = PlainEnds(
+            self._phases, handles, (self._before_step, self._after_step), self._failed
+        )
         made = self._phases.optimizer_made
         self._replace(
             "optimizer",
@@ -306,7 +320,7 @@ class Hooks(Guarded):
         own, changed = self._own, None
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
-            if phases.steps_already(optimizer) and _is_within_its_step(optimizer):
+            if phases.steps_already(optimizer) and steps_under_way(optimizer) == 2:
                 self._inner_steps += 1
             else:
                 self._inner_steps = 0  # one that raised has no end
@@ -475,22 +489,6 @@ class Hooks(Guarded):
                 phases.aside_ends()
 
         return begins, ends
-
-
-def _is_within_its_step(optimizer: Any) -> bool:
-    """Return whether torch's ``step`` wrapper runs twice for it: a subclass called its base's.
-
-    Called only while the optimizer counts as stepping, which also holds after a step raised.
-    """
-    wrappers = 0
-    module = vars(sys.modules["torch.optim.optimizer"])
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and wrappers < 2:
-        if frame.f_globals is module and frame.f_code.co_varnames[:1] == ("args",):
-            args = frame.f_locals["args"]
-            wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
-        frame = frame.f_back
-    return wrappers == 2
 
 
 def _is_saved(names: dict[str, Any]) -> bool:

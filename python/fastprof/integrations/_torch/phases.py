@@ -8,7 +8,7 @@ return of a module if, the last time that this module returned, backward was the
 
 from _thread import _local, allocate_lock, get_ident
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from fastprof.capture.sections import profile_section
@@ -39,6 +39,13 @@ _HIDDEN = 8
 _FIRST_STEPS = 64
 #: Calls of backward whose CPU time is not read.
 _FIRST_BACKWARDS = 4
+
+
+class _PlainEnds(Protocol):
+    """What these phases use of :class:`~fastprof.integrations._torch.plain_ends.PlainEnds`."""
+
+    def begin(self, optimizer: Any, tag: int) -> None: ...
+    def end(self) -> None: ...
 
 
 class _Mark:
@@ -129,10 +136,15 @@ class Phases:
         self._again: Callable[[], Any] = _nothing
         self._again_tag = NO_LOADER
         self._plain_steps = 0
+        # The step of the optimizer began as a plain one.
+        self._began_plain = False
+        #: Ends plain steps instead of :meth:`ends_plain_step`, if that is possible.
+        self.plain_ends: _PlainEnds | None = None
         self._eval_opened = False
         # Autograd ran in it.
         self._eval_graded = False
-        self._leaders = Leaders()
+        #: The optimizers, and whose steps end those of the run.
+        self.leaders = Leaders()
         # For ends of steps if no optimizer of torch steps.
         self._optimized = False
         self._unstepped = 0
@@ -252,6 +264,8 @@ class Phases:
     def _watch(self) -> None:
         """Let calls of modules be reported if they are needed."""
         needed = self.sections or self.evaluating or self._outside or self._has_new_mode
+        if needed:
+            self.leave_plain()
         if needed != self.watching:
             self.watching = needed
             self.own_time.samples = 1
@@ -274,7 +288,7 @@ class Phases:
             return False
         if not self.on or claims or get_ident() != self._thread or DATA.phase_is_open():
             return False
-        self._leaders.fetched = True
+        self.leaders.fetched = True
         self._outside_after_step = self._was_ahead = self._was_outside = False
         self._backward_since = False
         return True
@@ -285,7 +299,7 @@ class Phases:
             return False
         if not self.on or claims or get_ident() != self._thread:
             return False
-        self._leaders.backward = True
+        self.leaders.backward = True
         self._was_outside = False
         if self._optimizers and not self._in_closure:
             self._optimizers.clear()
@@ -300,6 +314,7 @@ class Phases:
         if not self.on or claims or get_ident() != self._thread:
             return False
         self._optimizers.append(id(who))
+        self._began_plain = True
         return True
 
     def ends_plain_step(self, who: object) -> bool:
@@ -311,12 +326,37 @@ class Phases:
         if self._optimizers != [id(who)] or claims or get_ident() != self._thread:
             return False
         self._optimizers.clear()
-        self._leaders.fetched = self._leaders.backward = False
+        self.leaders.fetched = self.leaders.backward = False
         # Before the end of the step, which may give the next one sections.
         self._plain_steps += 1
         self.own_time.samples = 0 if self._plain_steps % SAMPLED else SAMPLED
         self._step()
+        if self.plain_ends is not None and self._is_ordinary():
+            self.plain_ends.begin(who, self._again_tag)
         return True
+
+    def _is_ordinary(self) -> bool:
+        """Return whether the next step will probably be plain, from its begin to its end."""
+        if self.watching or self.unsure or self._outside_after_step or not self._began_plain:
+            return False
+        return self._recorder.steps == self._steps_seen and not self._is_compiled()
+
+    def leave_plain(self) -> None:
+        """Handle the next step as one that need not be plain."""
+        if self.plain_ends is not None:
+            self.plain_ends.end()
+
+    def plain_ended(self, who: object, seen: int, *, stepping: bool) -> None:
+        """Go on after the last step that :attr:`plain_ends` has ended.
+
+        Args:
+            who: the optimizer.
+            seen: number of steps of the run then.
+            stepping: its next step is under way.
+        """
+        self._steps_seen = seen
+        if stepping:
+            self._optimizers.append(id(who))
 
     # -- forward
 
@@ -413,7 +453,7 @@ class Phases:
         self._backwards += 1
         if self._backwards > 1 or self.in_call or self.fetching:
             return
-        self._leaders.backward = True
+        self.leaders.backward = True
         if self.evaluating and self._optimized and self.models.is_trained_one_evaluated():
             # Of an attack or an explanation; a step of an optimizer would show that it trains.
             self._eval_graded = True
@@ -449,6 +489,11 @@ class Phases:
             # In the section, they would be functions of the program.
             self._backward_at = clock(), time.thread_time_ns()
         self._backward_opened = self.sections and BACKWARD.enter_phase()
+
+    def becomes_unsure(self) -> None:
+        """Note that the purpose of the last batch is unknown."""
+        self.unsure = True
+        self.leave_plain()
 
     def _settle_training(self) -> None:
         self.unsure = False
@@ -493,7 +538,7 @@ class Phases:
         """Handle a new optimizer."""
         self.run.loading.registry.part += 1
         self.models.optimizer_made(optimizer)
-        self._leaders.made(optimizer)
+        self.leaders.made(optimizer)
 
     def steps_already(self, who: object) -> bool:
         """Return whether a step of ``who`` has begun and not ended, or raised."""
@@ -506,6 +551,8 @@ class Phases:
                 self.run.facts["torch_stepped_elsewhere"] = True
                 self.run.parts.of(ThreadNotes).note()
             return
+        self._began_plain = False
+        self.leave_plain()
         if self._optimizers and self.steps_already(who):  # its last step raised
             self._optimizers.clear()
         self._optimizers.append(id(who))
@@ -563,11 +610,11 @@ class Phases:
                     self._look_for_untrained()
             tag = self.run.loading.train_tag
             self.run.stages.step_ends(stepped, type(stepped).__name__, tag)
-            if self._leaders.ends_step(stepped):
+            if self.leaders.ends_step(stepped):
                 if self.run.facts.get("steps_ended_by") == "batches":
                     self.run.facts["steps_ended_by"] = "optimizers"
                 self._step()
-            settled = self._leaders.has_settled(stepped) and not self._steps_to_look
+            settled = self.leaders.has_settled(stepped) and not self._steps_to_look
             self._again, self._again_tag = self._known_optimizer if settled else _nothing, tag
 
     def _open_optimizer(self) -> None:
@@ -627,7 +674,7 @@ class Phases:
         if self.evaluating:
             self.end_evaluation()
         self._end_unmarked_batch()
-        self._fetched = self._leaders.fetched = True
+        self._fetched = self.leaders.fetched = True
         self._outside_after_step = self._was_ahead = False
         if self._backward_since:
             self._backward_since = False
@@ -762,6 +809,7 @@ class Phases:
         """Forget the calls that are under way, and close their sections."""
         if not self.on or not self.in_training_thread():
             return
+        self.leave_plain()
         self.in_call = self.fetching = self._in_closure = False
         self._backwards = self._returned = 0
         self._backward_at = None
@@ -781,6 +829,7 @@ class Phases:
 
     def close(self) -> None:
         """Close the open sections, because the hooks are removed."""
+        self.leave_plain()
         if self.on and get_ident() == self._thread:
             self.on = False
             FORWARD.leave_now()

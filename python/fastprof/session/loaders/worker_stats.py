@@ -299,9 +299,9 @@ class Pass:
     """
 
     __slots__ = (
-        "_asked_ns", "_began", "_blocked_ns", "_delivered", "_depth", "_done", "_ending", "_first",
+        "_asked_ns", "_began", "_blocked_ns", "_depth", "_done", "_ending", "_first",
         "_get_began", "_get_empty", "_newest_ns", "_sent", "_sent_ns", "_shutdown_began",
-        "_since_ns", "_watch", "workers",
+        "_since_ns", "_watch", "delivered", "workers",
     )  # fmt: skip
 
     def __init__(self, watch: LoaderWatch, iterator: Any) -> None:
@@ -313,7 +313,7 @@ class Pass:
         self._first = True
         self._began = 0
         #: The time outside of loading and in steps when the last batch came, if work on it counts.
-        self._delivered: int | None = None
+        self.delivered: int | None = None
         self._blocked_ns = -1
         self._depth = 0
         # State of the tasks: when each was sent, and per worker when its last batch arrived and
@@ -335,7 +335,7 @@ class Pass:
     def before(self, iterator: Any) -> None:
         """Prepare for a call of ``next(iterator)``."""
         self._blocked_ns = -1
-        delivered, self._delivered = self._delivered, None
+        delivered, self.delivered = self.delivered, None
         if delivered is not None and self._watch.shared.run.measuring:
             _add(self._watch.between, max(0, self._working_ns(_clock()) - delivered))
         if self.workers and self._watch.shared.on:
@@ -357,7 +357,7 @@ class Pass:
         counting = watch.shared.run.counting
         watch.shared.loading_ns += now - self._began
         if watch.shared.run.measuring:
-            self._delivered = self._working_ns(now)
+            self.delivered = self._working_ns(now)
         if self._first:
             self._first = False
             if counting:

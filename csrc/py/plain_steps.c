@@ -1,0 +1,317 @@
+#include "py/plain_steps.h"
+
+#include "py/guard.h"
+#include "py/interrupts.h"
+#include "py/recorder_methods.h"
+
+#include "core/thread_steps.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* The arguments of PlainSteps(), before the recorder. */
+enum { BEFORE, AFTER, LEFT, DUE, RUN, LOADING, CLAIMS, FLAGS, OBJECTS };
+
+/* Attributes: of RUN, of LOADING, and two of FLAGS. */
+enum { NEXT_EVENT, TRAIN_TAG, FETCHED, BACKWARD, NAMES };
+static const char *const names[NAMES] = {"next_event", "train_tag", "fetched",
+                                         "backward"};
+
+typedef struct plain_steps {
+    PyObject_HEAD
+    fp_recorder *recorder; /* owned, like the objects; all immutable */
+    PyObject *object[OBJECTS];
+    PyObject *name[NAMES];
+    PyObject *tag;            /* owned or NULL: that of the loader */
+    const void *optimizer;    /* an address, not used as an object */
+    unsigned long thread;     /* of the program's loop */
+    uint64_t seen;            /* steps at the end of the last one */
+    unsigned long long taken; /* steps ended here since the last take() */
+    int64_t ticks;            /* ... and their own time */
+    char on;
+    char stepping; /* the optimizer's step has begun */
+} plain_steps;
+
+static PyObject *
+plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *given[OBJECTS + 1];
+    for (int i = 0; i <= OBJECTS; i++) {
+        if (PyTuple_GET_SIZE(args) != OBJECTS + 1 ||
+            (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
+            PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 9 arguments");
+            return NULL;
+        }
+        given[i] = PyTuple_GET_ITEM(args, i);
+    }
+    const fp_state *st = fp_state_of(PyType_GetModule(type));
+    if (st == NULL || !PyObject_TypeCheck(given[OBJECTS], st->recorder_type) ||
+        !PyList_CheckExact(given[CLAIMS])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "PlainSteps() takes a list of claims and a Recorder");
+        return NULL;
+    }
+    plain_steps *p = (plain_steps *)type->tp_alloc(type, 0);
+    for (int i = 0; p != NULL && i < OBJECTS; i++) {
+        p->object[i] = Py_NewRef(given[i]);
+    }
+    if (p != NULL) {
+        p->recorder = fp_recorder_cast(Py_NewRef(given[OBJECTS]));
+    }
+    for (int i = 0; p != NULL && i < NAMES; i++) {
+        p->name[i] = PyUnicode_InternFromString(names[i]);
+        if (p->name[i] == NULL) {
+            Py_CLEAR(p);
+        }
+    }
+    return (PyObject *)p;
+}
+
+static int
+plain_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    plain_steps *p = (plain_steps *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)p->recorder);
+    for (int i = 0; i < OBJECTS; i++) {
+        Py_VISIT(p->object[i]);
+    }
+    return 0;
+}
+
+static int
+plain_clear(PyObject *self)
+{
+    plain_steps *p = (plain_steps *)self;
+    p->on = 0;
+    Py_CLEAR(p->recorder);
+    for (int i = 0; i < OBJECTS; i++) {
+        Py_CLEAR(p->object[i]);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        Py_CLEAR(p->name[i]);
+    }
+    Py_CLEAR(p->tag);
+    return 0;
+}
+
+static void
+plain_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)plain_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static uint64_t
+steps_of(const fp_recorder *r)
+{
+    return r->stepper != NULL ? r->stepper->steps->count : 0;
+}
+
+/* begin(optimizer, tag): from now on its steps on batches of that loader, in
+ * this thread, are ended here. */
+static PyObject *
+plain_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    plain_steps *p = (plain_steps *)self;
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError,
+                        "begin() takes an optimizer and a tag");
+        return NULL;
+    }
+    FP_GUARD();
+    Py_XSETREF(p->tag, Py_NewRef(args[1]));
+    p->optimizer = args[0];
+    p->thread = PyThread_get_thread_ident();
+    p->seen = steps_of(p->recorder);
+    p->stepping = 0;
+    p->on = 1;
+    Py_RETURN_NONE;
+}
+
+/* end(): whether it was on, and whether a step of the optimizer has begun. */
+static PyObject *
+plain_end(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FP_GUARD();
+    plain_steps *p = (plain_steps *)self;
+    PyObject *was = Py_BuildValue("(NN)", PyBool_FromLong(p->on),
+                                  PyBool_FromLong(p->on && p->stepping));
+    p->on = p->stepping = 0;
+    return was;
+}
+
+/* take(): steps since the last call, their own time in ns, and the number of
+ * all steps after the last one of these. */
+static PyObject *
+plain_take(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FP_GUARD();
+    plain_steps *p = (plain_steps *)self;
+    double ns = (double)p->ticks * fp_clock_ns_per_tick(&p->recorder->clock);
+    PyObject *taken = Py_BuildValue("(KLK)", p->taken, llround(ns),
+                                    (unsigned long long)p->seen);
+    p->taken = 0;
+    p->ticks = 0;
+    return taken;
+}
+
+static int
+is_here(const plain_steps *p, PyObject *const *args, Py_ssize_t nargs)
+{
+    return p->on && nargs == 3 && p->thread == PyThread_get_thread_ident() &&
+           args[0] == p->optimizer;
+}
+
+/* Hands the call to the function that handles all of them. */
+static PyObject *
+hand_over(plain_steps *p, int which, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (p->on && p->thread == PyThread_get_thread_ident()) {
+        PyObject *done = PyObject_CallNoArgs(p->object[LEFT]);
+        if (done == NULL) {
+            return NULL;
+        }
+        Py_DECREF(done);
+    }
+    PyObject *function = Py_NewRef(p->object[which]);
+    PyObject *result =
+        PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
+    Py_DECREF(function);
+    return result;
+}
+
+/* Before optimizer.step(): (optimizer, args, kwargs). */
+static PyObject *
+plain_before(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    plain_steps *p = (plain_steps *)self;
+    if (is_here(p, args, nargs) && !p->stepping &&
+        PyList_GET_SIZE(p->object[CLAIMS]) == 0 && PyTuple_Check(args[1]) &&
+        PyTuple_GET_SIZE(args[1]) == 1 && PyDict_Check(args[2]) &&
+        PyDict_GET_SIZE(args[2]) == 0) {
+        p->stepping = 1;
+        Py_RETURN_NONE;
+    }
+    return hand_over(p, BEFORE, args, nargs);
+}
+
+/* Is the batch of the loader whose steps are ended here? */
+static int
+has_tag(const plain_steps *p)
+{
+    PyObject *tag = PyObject_GetAttr(p->object[LOADING], p->name[TRAIN_TAG]);
+    int same = tag != NULL && PyObject_RichCompareBool(tag, p->tag, Py_EQ) > 0;
+    Py_XDECREF(tag);
+    (void)fp_error_drop();
+    return same;
+}
+
+/* Ends the step.  Returns its number, or NULL without an exception: the
+ * program ends steps itself. */
+static PyObject *
+end_step(plain_steps *p)
+{
+    if (steps_of(p->recorder) != p->seen) {
+        return NULL;
+    }
+    PyObject *count = fp_recorder_step_method((PyObject *)p->recorder, NULL);
+    p->taken++;
+    p->seen = steps_of(p->recorder);
+    (void)fp_error_drop();
+    return count;
+}
+
+static int
+is_due(const plain_steps *p, PyObject *count)
+{
+    PyObject *next = PyObject_GetAttr(p->object[RUN], p->name[NEXT_EVENT]);
+    int due = next != NULL && PyObject_RichCompareBool(count, next, Py_GE) > 0;
+    Py_XDECREF(next);
+    (void)fp_error_drop();
+    return due;
+}
+
+/* After optimizer.step(), likewise. */
+static PyObject *
+plain_after(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    plain_steps *p = (plain_steps *)self;
+    if (!is_here(p, args, nargs) || !p->stepping || !has_tag(p) ||
+        PyList_GET_SIZE(p->object[CLAIMS]) != 0) {
+        return hand_over(p, AFTER, args, nargs);
+    }
+    int64_t began = fp_clock_now(&p->recorder->clock);
+    p->stepping = 0;
+    for (int i = FETCHED; i <= BACKWARD; i++) {
+        if (PyObject_SetAttr(p->object[FLAGS], p->name[i], Py_False) < 0) {
+            (void)fp_error_drop();
+        }
+    }
+    PyObject *count = end_step(p);
+    p->ticks += fp_clock_now(&p->recorder->clock) - began;
+    if (count == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *done = NULL;
+    if (is_due(p, count)) {
+        PyObject *due = Py_NewRef(p->object[DUE]);
+        done = PyObject_CallOneArg(due, count);
+        Py_DECREF(due);
+    }
+    else {
+        done = Py_NewRef(Py_None);
+    }
+    Py_DECREF(count);
+    return done;
+}
+
+#define FASTCALL(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef plain_methods[] = {
+    {"begin", FASTCALL(plain_begin), METH_FASTCALL,
+     "begin($self, optimizer, tag, /)\n--\n\n"},
+    {"end", plain_end, METH_NOARGS, "end($self, /)\n--\n\n"},
+    {"take", plain_take, METH_NOARGS, "take($self, /)\n--\n\n"},
+    {"before", FASTCALL(plain_before), METH_FASTCALL,
+     "before($self, optimizer, args, kwargs, /)\n--\n\n"},
+    {"after", FASTCALL(plain_after), METH_FASTCALL,
+     "after($self, optimizer, args, kwargs, /)\n--\n\n"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef plain_members[] = {
+    {"on", T_BOOL, offsetof(plain_steps, on), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot plain_slots[] = {
+    {Py_tp_new, (void *)plain_new},
+    {Py_tp_traverse, (void *)plain_traverse},
+    {Py_tp_clear, (void *)plain_clear},
+    {Py_tp_dealloc, (void *)plain_dealloc},
+    {Py_tp_methods, plain_methods},
+    {Py_tp_members, plain_members},
+    {0, NULL},
+};
+
+static PyType_Spec plain_spec = {
+    .name = "fastprof._core.PlainSteps",
+    .basicsize = sizeof(plain_steps),
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = plain_slots,
+};
+
+int
+fp_plain_steps_add_type(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &plain_spec, NULL);
+    int added =
+        type != NULL ? PyModule_AddObjectRef(module, "PlainSteps", type) : -1;
+    Py_XDECREF(type);
+    return added;
+}

@@ -1,0 +1,3 @@
+"""Ends of plain steps, in C."""
+
+from fastprof._core import PlainSteps as PlainSteps
