@@ -177,6 +177,9 @@ hand_over(plain_steps *p, int which, PyObject *const *args, Py_ssize_t nargs)
         }
         Py_DECREF(done);
     }
+    if (p->object[which] == NULL) { /* the collector has cleared it */
+        Py_RETURN_NONE;
+    }
     PyObject *function = Py_NewRef(p->object[which]);
     PyObject *result =
         PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
