@@ -449,8 +449,8 @@ def test_the_example_runs(tmp_path) -> None:
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
     # 64, without three of warm-up and those that ran without the function hook.
     assert re.search(r"\b[456]\d steps of ", out), out
-    # The text leaves out sections with almost no time, which the others may be on a busy machine.
-    for name in ("forward", "backward"):
+    # The screen has few rows; the others may be the smallest on a busy machine.
+    for name in ("backward", "optimizer"):
         assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
 
 
