@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import signal
 import stat
 import subprocess
@@ -279,33 +277,37 @@ def test_standard_output_can_be_named(tmp_path):
     assert child.stdout == "hello"
 
 
+SIX_KILLED = (
+    MAKE
+    + """
+import json, os, random, signal, time
+from fastprof.results import saved as loading
+dice = random.Random(21)
+for _ in range(6):
+    wait, ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        while True:
+            for suffix in (".fprof", ".stats", ".json"):
+                report.save(sys.argv[2] + suffix)
+            os.write(ready, b"x")
+    os.close(ready)
+    os.read(wait, 1)
+    time.sleep(dice.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    os.close(wait)
+    assert loading.load(sys.argv[2] + ".fprof").sections[0].count == 10
+    assert len(loading.load(sys.argv[2] + ".stats").functions) == 3
+    with open(sys.argv[2] + ".json") as file:
+        json.load(file)
+"""
+)
+
+
 def test_f21_a_child_that_is_killed_while_it_writes_leaves_a_complete_file(tmp_path):
-    script = tmp_path / "dump.py"
-    script.write_text(
-        MAKE + "n = 0\n"
-        "while True:\n"
-        "    for suffix in ('.fprof', '.stats', '.json'):\n"
-        "        report.save(sys.argv[2] + suffix)\n"
-        "    n += 1\n"
-        "    if n == 1: print('ready', flush=True)\n"
-    )
-    folder = tmp_path / "out"
-    folder.mkdir()
-    dice = random.Random(21)
-    env = child_env({"PYTHONPATH": os.pathsep.join(sys.path)})
-    for _ in range(6):
-        with subprocess.Popen(
-            [sys.executable, str(script), TESTS, str(folder / "run")],
-            stdout=subprocess.PIPE,
-            env=env,
-        ) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(dice.random() * 0.02)
-            child.send_signal(signal.SIGKILL)
-        assert loading.load(folder / "run.fprof").sections[0].count == 10
-        assert len(loading.load(folder / "run.stats").functions) == 3
-        json.loads((folder / "run.json").read_text())
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run_child(SIX_KILLED, TESTS, str(tmp_path / "run"), env=env).check()
 
 
 # ---- reading ----

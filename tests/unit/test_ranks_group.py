@@ -13,9 +13,10 @@ from functools import reduce
 import fastprof.ranks
 import pytest
 from fastprof.ranks.blocks import HeardRank, add_blocks
+from fastprof.ranks.exchange import groups as exchange
 from fastprof.ranks.exchange import live
-from fastprof.ranks.exchange.channel import DIRECT, window_key
-from fastprof.ranks.exchange.groups import FAN, Groups
+from fastprof.ranks.exchange.channel import window_key
+from fastprof.ranks.exchange.groups import Groups
 from fastprof.ranks.groups.late import GroupJudge
 from fastprof.ranks.groups.summary import (
     MOST,
@@ -58,7 +59,7 @@ class Job:
         self.late = late or (lambda rank, step: 0.0)
         self.blocks = [{} for _ in range(world)]
         self.store = Store()
-        self.leaders = {r: Groups(self.store, JOB, r, world) for r in range(0, world, FAN)}
+        self.leaders = {r: Groups(self.store, JOB, r, world) for r in range(0, world, exchange.FAN)}
         self.judge = GroupJudge(JOB, world)
         self.step, self.beat, self.now = 0, 0, 100.0
         self.dead, self.changes, self.said = set(), {}, []
@@ -232,18 +233,37 @@ def test_ranks_beyond_the_size_of_the_job_are_refused():
     assert decode_group(zlib.compress(json.dumps({**known, "of": 14}).encode())).heard == 14
 
 
-def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little():
-    job = Job(4200, late=lambda rank, step: 2.5 if rank == 3333 and step >= 288 else 0.0)
+@pytest.mark.parametrize(
+    ("world", "late", "fan", "direct"),
+    [
+        pytest.param(4200, 3333, exchange.FAN, exchange.DIRECT, marks=pytest.mark.slow),
+        (280, 222, 8, 8),
+    ],
+)
+def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little(
+    monkeypatch, world, late, fan, direct
+):
+    monkeypatch.setattr(exchange, "FAN", fan)
+    monkeypatch.setattr(exchange, "DIRECT", direct)
+    job = Job(world, late=lambda rank, step: 2.5 if rank == late and step >= 288 else 0.0)
+    assert job.leaders[0].levels == 2
     job.run(3)
     assert job.said == []
     job.run(2)
     (line,) = job.said
-    assert line.startswith("Rank 3333 (host n3333) is late by 2.")
+    assert line.startswith(f"Rank {late} (host n{late}) is late by 2.")
     assert ": data +2." in line
-    assert job.store.most <= DIRECT
+    assert job.store.most <= max(fan, direct)
     lines = brief_lines_live(job.judge.job_now(job.now), 100)
-    assert lines[0].startswith("Ranks: 4200 of 4200, in the last 10 s of steps. Rank 3333 ")
-    assert "3333 (late)" in "\n".join(lines)
+    assert lines[0].startswith(
+        f"Ranks: {world} of {world}, in the last 10 s of steps. Rank {late} "
+    )
+    assert f"{late} (late)" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("world", [129, 4096, 4097, 131_072, 1_000_000])
+def test_rank_0_reads_at_most_128_groups(world):
+    assert len(Groups(Store(), JOB, 0, world).keys()) <= 128
 
 
 def test_a_rank_of_many_whose_gpu_waits_least_is_told():
@@ -390,11 +410,11 @@ def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
 
 
 @pytest.mark.parametrize(
-    "noise",
-    [*(pytest.param(noise, marks=pytest.mark.slow) for noise in (0.02, 0.1)), 0.3],
+    ("noise", "world"),
+    [*(pytest.param(noise, 400, marks=pytest.mark.slow) for noise in (0.02, 0.1, 0.3)), (0.3, 160)],
 )
-def test_of_ranks_alike_none_is_told(noise):
-    job = Job(400, noise=noise, seed=round(100 * noise))
+def test_of_ranks_alike_none_is_told(noise, world):
+    job = Job(world, noise=noise, seed=round(100 * noise))
     assert job.run(25) == []
     assert "No rank is late: " in job.judge.job_now(job.now).verdict
 
