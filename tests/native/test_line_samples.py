@@ -120,8 +120,9 @@ def steps() -> None:
 def test_a_function_counts_once_per_sample_at_its_innermost_call(backend: str) -> None:
     rows = sampled(backend, steps)
     count = {name: sum(n for *_, f, _, n in rows if f == name) for name in ("steps", "recursive")}
-    # A sample that is taken while the stack changes may lack a caller.
-    assert 0 < count["recursive"] <= 1.1 * count["steps"] <= 1.1 * SAMPLES
+    # A sample that is taken while the stack changes may lack callers: on a busy machine one in six
+    # did.  A function that counted once per call would count 30 times.
+    assert 0 < count["recursive"] <= 1.5 * count["steps"] <= 1.5 * SAMPLES
     # Generators are part of the stack, and callers are at the lines of their calls.
     first = steps.__code__.co_firstlineno
     assert shares(rows, "produce").get(first + 3, 0.0) > 0.5

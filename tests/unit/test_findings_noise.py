@@ -132,6 +132,22 @@ def test_threads_are_too_many_if_other_programs_have_cpus() -> None:
         assert rules["cpu-contention"].fix[0].startswith(told if fix else "Stop the other")
 
 
+@pytest.mark.parametrize(
+    ("threads", "fix"),
+    [
+        (2, "torch.set_num_threads(1) in the thread that trains, or OMP_NUM_THREADS=1: other"),
+        (1, "If torch.set_num_threads is called in the main thread, call it in the thread that"),
+    ],
+)
+def test_a_loop_in_a_thread_sets_its_own_number_of_threads(threads: int, fix: str) -> None:
+    """OpenMP has a number for each thread: the main thread's is not that of the loop."""
+    busy = without_a_cpu(70, used=0.8, cpus=2)
+    meta = {**busy.meta, "torch_threads": threads, "others_cpu_ns": round(1.1 * busy.duration_ns)}
+    tree = replace(busy.threads[0], name="Thread-1")
+    made = replace(busy, meta=meta, threads=(tree, *busy.threads[1:]))
+    assert found(made)["cpu-contention"].fix[0].startswith(fix)
+
+
 def test_threads_that_all_find_a_cpu_are_not_too_many() -> None:
     busy = without_a_cpu(30, used=0.8, cpus=64)
     others = {"torch_threads": 32, "others_cpu_ns": 10 * busy.duration_ns}

@@ -20,6 +20,11 @@ _OTHERS = (
     "Then record again: the other figures of this run come from a busy machine.",
 )  # fmt: skip
 
+_BY_THREAD = (
+    ("If torch.set_num_threads is called in the main thread, call it in the thread that trains, "
+    "too, or set OMP_NUM_THREADS: products of matrices and convolutions follow only these."),
+)  # fmt: skip
+
 
 _RANKS = (
     ("Fewer threads per rank: torch.set_num_threads(CPUs / ranks on this machine) or "
@@ -96,13 +101,29 @@ def _threads_with_cpus(facts: Facts) -> tuple[str, ...]:
     if not facts.cpu_waits.matter or threads is None or facts.cpus is None or facts.ranks > 1:
         return ()
     free, known = int(facts.cpus - facts.others_cpus), "others_cpu_ns" in facts.report.meta
-    if threads <= 1 or (known and threads <= free):
+    if threads <= 1:
+        return _BY_THREAD if _in_another_thread(facts) else ()
+    if known and threads <= free:
         return ()
     count = max(1, min(threads - 1, free))
     return (
-        (f"torch.set_num_threads({count}), or OMP_NUM_THREADS={count}: other programs have CPUs, "
+        (f"{_setting(facts, count)}: other programs have CPUs, "
         "and an operation ends with the slowest of its threads."),
     )  # fmt: skip
+
+
+def _in_another_thread(facts: Facts) -> bool:
+    """Return whether the program trains in another thread than its main one.
+
+    What the main thread sets reaches PyTorch's own loops there, but not MKL's and oneDNN's: OpenMP
+    has a number of threads for each thread.
+    """
+    return facts.thread is not None and facts.thread.name != "MainThread"
+
+
+def _setting(facts: Facts, count: int) -> str:
+    where = " in the thread that trains" if _in_another_thread(facts) else ""
+    return f"torch.set_num_threads({count}){where}, or OMP_NUM_THREADS={count}"
 
 
 def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
@@ -121,7 +142,7 @@ def _fewer(facts: Facts, others: tuple[str, ...]) -> tuple[str, ...]:
             ": the loader's worker needs a CPU, too" if workers == 1
             else f": the loader's {plural(workers, 'worker')} need CPUs, too"
         )  # fmt: skip
-        out.append(f"torch.set_num_threads({free}), or OMP_NUM_THREADS={free}{why}.")
+        out.append(f"{_setting(facts, free)}{why}.")
     if workers > cpus - 1 and not _wants_workers(facts):
         out.append(f"DataLoader(num_workers={cpus - 1}): the training thread needs one CPU.")
     return tuple(out) or (() if threads + workers > cpus else others)
