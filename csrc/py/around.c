@@ -1,6 +1,7 @@
 #include "py/around.h"
 
 #include "py/interrupts.h"
+#include "py/state.h"
 
 /* All are owned and immutable. */
 typedef struct around {
@@ -47,16 +48,6 @@ around_clear(PyObject *self)
     Py_CLEAR(a->before);
     Py_CLEAR(a->after);
     return 0;
-}
-
-static void
-around_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    (void)around_clear(self);
-    type->tp_free(self);
-    Py_DECREF(type);
 }
 
 /* Calls one of fastprof's functions without tracing.  Returns a new reference;
@@ -125,7 +116,7 @@ static PyType_Slot around_slots[] = {
     {Py_tp_new, (void *)around_new},
     {Py_tp_traverse, (void *)around_traverse},
     {Py_tp_clear, (void *)around_clear},
-    {Py_tp_dealloc, (void *)around_dealloc},
+    {Py_tp_dealloc, (void *)fp_cleared_dealloc},
     {Py_tp_call, (void *)around_call},
     {Py_tp_descr_get, (void *)around_get},
     {Py_tp_getattro, (void *)around_attribute},
@@ -143,11 +134,7 @@ static PyType_Spec around_spec = {
 int
 fp_around_add_type(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &around_spec, NULL);
-    int added =
-        type != NULL ? PyModule_AddObjectRef(module, "Around", type) : -1;
-    Py_XDECREF(type);
-    return added;
+    return fp_add_type(module, &around_spec, "Around");
 }
 
 /* find_elsewhere(finder, name, *args): what the finders other than [finder]

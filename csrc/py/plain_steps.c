@@ -35,33 +35,32 @@ typedef struct plain_steps {
 static PyObject *
 plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *given[OBJECTS + 1];
-    for (int i = 0; i <= OBJECTS; i++) {
-        if (PyTuple_GET_SIZE(args) != OBJECTS + 1 ||
-            (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
-            PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 9 arguments");
-            return NULL;
-        }
-        given[i] = PyTuple_GET_ITEM(args, i);
+    if (PyTuple_GET_SIZE(args) != OBJECTS + 1 ||
+        (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 9 arguments");
+        return NULL;
     }
+    PyObject *recorder = PyTuple_GET_ITEM(args, OBJECTS);
     const fp_state *st = fp_state_of(PyType_GetModule(type));
-    if (st == NULL || !PyObject_TypeCheck(given[OBJECTS], st->recorder_type) ||
-        !PyList_CheckExact(given[CLAIMS])) {
+    if (st == NULL || !PyObject_TypeCheck(recorder, st->recorder_type) ||
+        !PyList_CheckExact(PyTuple_GET_ITEM(args, CLAIMS))) {
         PyErr_SetString(PyExc_TypeError,
                         "PlainSteps() takes a list of claims and a Recorder");
         return NULL;
     }
     plain_steps *p = (plain_steps *)type->tp_alloc(type, 0);
-    for (int i = 0; p != NULL && i < OBJECTS; i++) {
-        p->object[i] = Py_NewRef(given[i]);
+    if (p == NULL) {
+        return NULL;
     }
-    if (p != NULL) {
-        p->recorder = fp_recorder_cast(Py_NewRef(given[OBJECTS]));
+    p->recorder = fp_recorder_cast(Py_NewRef(recorder));
+    for (int i = 0; i < OBJECTS; i++) {
+        p->object[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
     }
-    for (int i = 0; p != NULL && i < NAMES; i++) {
+    for (int i = 0; i < NAMES; i++) {
         p->name[i] = PyUnicode_InternFromString(names[i]);
         if (p->name[i] == NULL) {
-            Py_CLEAR(p);
+            Py_DECREF(p);
+            return NULL;
         }
     }
     return (PyObject *)p;
@@ -93,16 +92,6 @@ plain_clear(PyObject *self)
     }
     Py_CLEAR(p->tag);
     return 0;
-}
-
-static void
-plain_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    (void)plain_clear(self);
-    type->tp_free(self);
-    Py_DECREF(type);
 }
 
 static uint64_t
@@ -295,7 +284,7 @@ static PyType_Slot plain_slots[] = {
     {Py_tp_new, (void *)plain_new},
     {Py_tp_traverse, (void *)plain_traverse},
     {Py_tp_clear, (void *)plain_clear},
-    {Py_tp_dealloc, (void *)plain_dealloc},
+    {Py_tp_dealloc, (void *)fp_cleared_dealloc},
     {Py_tp_methods, plain_methods},
     {Py_tp_members, plain_members},
     {0, NULL},
@@ -312,9 +301,5 @@ static PyType_Spec plain_spec = {
 int
 fp_plain_steps_add_type(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &plain_spec, NULL);
-    int added =
-        type != NULL ? PyModule_AddObjectRef(module, "PlainSteps", type) : -1;
-    Py_XDECREF(type);
-    return added;
+    return fp_add_type(module, &plain_spec, "PlainSteps");
 }

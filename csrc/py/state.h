@@ -73,6 +73,27 @@ fp_plain_dealloc(PyObject *self)
     Py_DECREF((PyObject *)type);
 }
 
+/* Frees an object of a heap type that the collector follows. */
+static inline void
+fp_cleared_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)type->tp_clear(self);
+    type->tp_free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Adds a type that nothing in the module's state has to know. */
+static inline int
+fp_add_type(PyObject *module, PyType_Spec *spec, const char *name)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    int added = type != NULL ? PyModule_AddObjectRef(module, name, type) : -1;
+    Py_XDECREF(type);
+    return added;
+}
+
 /* The module's state; NULL without an exception if [module] is another
  * module. */
 static inline fp_state *

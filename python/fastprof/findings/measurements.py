@@ -38,7 +38,7 @@ from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
 from fastprof.report.phase_names import PHASES
-from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, key_of
+from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, StepTable, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
@@ -149,11 +149,16 @@ class Facts:
             out[name] = out.get(name, 0.0) + ns / _MS / self.steps
         return out
 
+    @property
+    def _plain(self) -> StepTable | None:
+        """The steps whose sections ``report.sections`` shows, if those are plain ones."""
+        return self.report.plain if self.report.phase == "steps" else None
+
     @Lazy
     def nested(self) -> Mapping[str, float]:
         """Sections of the whole recording: name -> ms per step, inside others or not."""
-        steps = self.report.plain
-        whole_ms = steps.mean_ms if steps is not None and self.report.phase == "steps" else None
+        plain = self._plain
+        whole_ms = None if plain is None else plain.mean_ms
         if whole_ms is not None:  # rows of steps with functions and without
             return {s.name: s.share * whole_ms for s in self.report.sections if s.share is not None}
         count = self.counted or 1
@@ -184,8 +189,7 @@ class Facts:
 
     def section_rate(self, names: frozenset[str]) -> float:
         """Return the same per step."""
-        plain = self.report.plain if self.report.phase == "steps" else None
-        steps = self.counted if plain is None else plain.measured
+        steps = self.counted if self._plain is None else self._plain.measured
         return self.section_count(names) / max(1, steps)
 
     # ---- functions ----

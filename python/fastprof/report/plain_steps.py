@@ -117,12 +117,13 @@ def sections_shown(
     if whole.meta.get("sections_off"):  # automatic ones may be in any row
         own = {row.name for row in plain.rows if row.steps}
         found = {name: row for name, row in found.items() if name in own or name not in here}
-    kept = {name for name, row in here.items() if row.gpu is not None}
-    return tuple(
-        here[name] if name in kept or name not in found else replace(found[name], open=opened)
-        for name in dict.fromkeys([*here, *found])
-        for opened in [here[name].open if name in here else 0]
-    )
+    # Kernels are counted with functions; a section may be open in either kind of steps.
+    found = {
+        name: replace(row, open=here[name].open if name in here else 0)
+        for name, row in found.items()
+        if name not in here or here[name].gpu is None
+    }
+    return tuple((here | found).values())
 
 
 def _with_own_cost(
