@@ -169,7 +169,7 @@ def cpu_waits(
     scale = whole / placed if (placed := sum(waits.values())) > 0 else 0.0
     running = _running(sections, span_ms - whole)
     pools = {
-        name: Pool(ms, ms * (1.0 - running[name]) if name in running else (
+        name: Pool(ms, max(0.0, ms - running[name]) if name in running else (
             min(ms, scale * waits.get(name, 0.0))
         ))
         for name, ms in rows.items()
@@ -188,26 +188,24 @@ def cpu_waits(
 
 
 def _running(series: StepSeriesView, running_ms: float) -> Mapping[str, float]:
-    """Return the part of each section's time in which the thread runs, from steps without a wait.
+    """Return how long a thread runs in each section of a step, from single steps without a wait.
 
-    Empty if there are too few, or if they are not like the other steps.
+    Empty if there are too few, or if they are not like the others of the series.  The series may
+    be of steps that recording makes longer: only the sections' parts of them count.
 
     Args:
         series: single steps.
         running_ms: the length of a step without its wait.
     """
-    steps = zip(series.wall_ms, series.cpu_wait_ms, strict=False)
+    steps = list(zip(series.wall_ms, series.cpu_wait_ms, strict=False))
     quiet = series.only([i for i, (ms, wait) in enumerate(steps) if wait <= _QUIET * ms])
-    few, most = (part * running_ms * len(quiet) for part in _AS_LONG)
-    if len(quiet) < _QUIET_STEPS or not few <= sum(quiet.wall_ms) <= most:
+    mean = sum(ms - wait for ms, wait in steps) / max(1, len(steps))
+    few, most = (part * mean * len(quiet) for part in _AS_LONG)
+    if len(quiet) < _QUIET_STEPS or not 0 < few <= sum(quiet.wall_ms) <= most:
         return {}
-    scale = running_ms / sum(quiet.wall_ms) * len(series)
-    found: dict[str, float] = {}
     for name, column in series.names.items():
-        calm = quiet.names[name]
-        if sum(ms > 0 for ms in calm) * len(column) < _AS_OFTEN * len(calm) * sum(
-            ms > 0 for ms in column
-        ):
+        often = sum(ms > 0 for ms in quiet.names[name]) / len(quiet)
+        if often < _AS_OFTEN * sum(ms > 0 for ms in column) / len(column):
             return {}
-        found[name] = min(1.0, scale * sum(calm) / sum(column)) if sum(column) > 0 else 1.0
-    return found
+    scale = running_ms / sum(quiet.wall_ms)
+    return {name: scale * sum(calm) for name, calm in quiet.names.items()}
