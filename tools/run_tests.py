@@ -5,8 +5,8 @@
     python3 tools/run_tests.py tests/native -k threads some of the tests
 
 Creates the virtual environment .venv (or $VENV) if there is none, installs fastprof with its test
-requirements into it, then runs the C tests and pytest: three processes on two processors, because
-tests wait a third of their time.  You may run it repeatedly.
+requirements into it, then runs the C tests and pytest: two processes on each processor, because
+tests wait half of their time.  You may run it repeatedly.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Test files of a pytest: few, so that the processes end at about the same time; of one folder,
 #: whose files share fixtures.
 FILES = 20
+#: Folders whose tests start programs and wait for them, the longest first.  They begin before the
+#: shards of the others, which are short, so that all processes end at about the same time.
+LONG = ("cli", "gpu", "session", "native", "threads")
 #: What pytest returns if a shard has no test that -k or -m selects.
 NO_TESTS = 5
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed)\b")
@@ -53,12 +56,13 @@ def is_editable(python: Path) -> bool:
 
 
 def shards(tests: Path = ROOT / "tests") -> list[list[Path]]:
-    """Return the test files in groups, those of the longest tests first."""
+    """Return the test files in groups, the folders of `LONG` first."""
     folders: dict[Path, list[Path]] = {}
     for path in sorted(tests.rglob("test_*.py")):
         folders.setdefault(path.parent, []).append(path)
     result = []
-    for files in folders.values():
+    order = {name: place for place, name in enumerate(LONG)}
+    for _, files in sorted(folders.items(), key=lambda one: order.get(one[0].name, len(order))):
         number = -(-len(files) // FILES)
         # Neighbours in the alphabet are often about one subject, and equally long.
         result += [files[start::number] for start in range(number)]
@@ -82,7 +86,7 @@ def run_together(commands: Sequence[Sequence[str | Path]]) -> bool:
             errors="backslashreplace",
         )
 
-    with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) * 3 // 2)) as pool:
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         for future in as_completed([pool.submit(run_one, command) for command in commands]):
             done = future.result()
             print(done.stdout, end="", flush=True)
@@ -112,6 +116,9 @@ def main(pytest_arguments: list[str]) -> None:
     # copy, and later runs of pytest would test that copy.
     if is_editable(python):
         run(*install, "--editable", ".[test]")
+        # As pip compiles what it copies: where PYTHONDONTWRITEBYTECODE is set, each program that a
+        # test starts would compile all of it.
+        run(python, "-m", "compileall", "-q", "python")
     else:
         run(*install, ".[test]")
     # pytest obeys the last -m.  Its cache is for one pytest at a time.

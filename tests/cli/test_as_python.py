@@ -60,6 +60,13 @@ WAYS = {
     "a package": ("-m", "app"),
 }
 
+#: Those of each command that are fast tests.
+WAYS_OF = {
+    "run": tuple(WAYS),
+    "-m fastprof": ("a script", "an archive", "standard input", "a module in a package"),
+    "run --functions": (),
+}
+
 SHOW = """
     import sys
     names = sorted(name for name in globals() if name != "sys")
@@ -87,12 +94,16 @@ def ways(tmp_path: Path) -> Path:
     return here
 
 
-@pytest.mark.parametrize("way", WAYS)
-# The function layer starts a program as without it, so that its ways are slow.
+# One piece of code starts a program for all commands: that of `run` has every way, the others in
+# turn have those that differ in what they find as `__main__`.
 @pytest.mark.parametrize(
-    "command",
-    ["-m fastprof", "run", pytest.param("run --functions", marks=pytest.mark.slow)],
-    indirect=True,
+    ("command", "way"),
+    [
+        pytest.param(command, way, marks=() if fast else pytest.mark.slow)
+        for command, some in WAYS_OF.items()
+        for way, fast in ((way, way in some) for way in WAYS)
+    ],
+    indirect=["command"],
 )
 def test_every_way_to_start_a_program_is_pythons(
     ways: Path, command: Sequence[str], way: str
@@ -155,8 +166,8 @@ def test_tracemalloc_traces_the_program_and_not_fastprofs_imports(
         atexit.register(at_exit)
         """,
     )
-    result = python("-X", "tracemalloc=25", *command, "show.py", cwd=tmp_path)
-    assert of_program(result.check().stdout) == ["| True", "| 25", "| []"]
+    result = python("-X", "tracemalloc=3", *command, "show.py", cwd=tmp_path)
+    assert of_program(result.check().stdout) == ["| True", "| 3", "| []"]
 
 
 def test_a_collection_does_not_visit_fastprofs_objects(
@@ -350,8 +361,19 @@ READ_LEFT = """
 
 
 @pytest.mark.parametrize(
-    ("form", "end"),
-    [("script", "None"), ("script", "sys.exit(3)"), ("script", "1 / 0"), ("module", "None")],
+    ("command", "form", "end"),
+    [
+        ("run", "script", "None"),
+        ("run", "script", "sys.exit(3)"),
+        ("run", "script", "1 / 0"),
+        ("run", "module", "None"),
+        ("-m fastprof", "script", "sys.exit(3)"),
+        ("run --functions", "script", "1 / 0"),
+        # The same code ends the program of each command.
+        pytest.param("-m fastprof", "module", "None", marks=pytest.mark.slow),
+        pytest.param("run --functions", "module", "None", marks=pytest.mark.slow),
+    ],
+    indirect=["command"],
 )
 def test_globals_are_destroyed_as_by_python(
     tmp_path: Path, command: Sequence[str], form: str, end: str

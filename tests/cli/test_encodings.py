@@ -20,7 +20,7 @@ class 前向:
         for _ in range(9):
             self.tâche()
     def tâche(self):
-        sum(range(20_000))
+        sum(range(5_000))
 
 def hidden():
     前向().计算()
@@ -60,8 +60,16 @@ def recorded(folder: Path, *options: str, program: str = PROGRAM, **env: str) ->
     return (folder / "out").read_bytes()
 
 
-@pytest.mark.parametrize("tee", [False, True], ids=["stdout", "tee"])
-@pytest.mark.parametrize("full", [False, True], ids=["screen", "full"])
+@pytest.mark.parametrize(
+    ("full", "tee"),
+    [
+        pytest.param(False, False, id="screen-stdout"),
+        pytest.param(True, True, id="full-tee"),
+        # Each encoding has either text and either stream in the first two.
+        pytest.param(False, True, id="screen-tee", marks=pytest.mark.slow),
+        pytest.param(True, False, id="full-stdout", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_names_are_shown_as_they_are_where_the_output_can_carry_them(
     tmp_path: Path, output: str, full: bool, tee: bool

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import fastprof
 import pytest
-from helpers import ChildResult, run_command
+from helpers import ChildResult, run_child, run_command
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -56,47 +57,96 @@ def named(words: list[str], path: str) -> list[str]:
     return [path if word == "F" else word for word in words]
 
 
-def last_line(result: ChildResult) -> str:
-    """Return the last line; the demo reports its progress before it."""
-    return result.stderr.splitlines(keepends=True)[-1]
+#: Runs each command in a process forked after the imports, which take most of a command's time.
+EACH = """
+import json, os, sys
+from fastprof.cli import main, main_of_module, target
+target._load_own()
+where, folder, commands = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+for number, words in enumerate(commands):
+    child = os.fork()
+    if not child:
+        break
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(os.path.join(folder, "status"), "a") as file:
+        print(status, file=file)
+else:
+    os._exit(0)
+os.dup2(os.open(os.path.join(folder, str(number)), os.O_CREAT | os.O_WRONLY), 2)
+if where == "full":
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+elif where == "read":
+    read, write = os.pipe()
+    os.close(read)
+    os.dup2(write, 1)
+else:
+    os.close(1)
+    sys.stdout = sys.__stdout__ = None  # as at the start of the interpreter
+sys.argv[1:] = words[words[0] == "-m":]
+sys.exit((main_of_module if words[0] == "-m" else main)())
+"""
+
+Lost = dict[str, tuple[int, str]]
 
 
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_f40_a_full_disk_is_one_line(words: list[str], saved: str, tmp_path: Path) -> None:
-    result = shell('"$@" > /dev/full', named(words, saved), tmp_path)
-    assert (result.returncode, last_line(result)) == (2, LOST)
-    assert result.stderr == LOST or words[0] == "demo"
+@pytest.fixture(scope="module", params=["full", "read", "closed"])
+def lost(
+    request: pytest.FixtureRequest, saved: str, tmp_path_factory: pytest.TempPathFactory
+) -> Lost:
+    """Return the status and the errors of each command whose standard output is lost."""
+    folder = tmp_path_factory.mktemp("lost")
+    commands = [named(words, saved) for words in WORDS + HELP]
+    arguments = [request.param, str(folder), json.dumps(commands)]
+    env = {**ENV, "PYTHONUNBUFFERED": ""}
+    run_child(EACH, *arguments, cwd=folder, env=env).check()
+    statuses = (folder / "status").read_text().split()
+    assert len(statuses) == len(commands)
+    return {
+        " ".join(words): (int(status), (folder / str(number)).read_text())
+        for number, (words, status) in enumerate(zip(WORDS + HELP, statuses, strict=True))
+    }
+
+
+@pytest.mark.parametrize("lost", ["full"], indirect=True)
+@pytest.mark.parametrize("words", WORDS + HELP, ids=" ".join)
+def test_f40_a_full_disk_is_one_line(lost: Lost, words: list[str]) -> None:
+    status, errors = lost[" ".join(words)]
+    # The demo reports its progress before it.
+    assert (status, errors.splitlines(keepends=True)[-1]) == (2, LOST)
+    assert errors == LOST or words[0] == "demo"
 
 
 @pytest.mark.parametrize("words", [["targets"], ["report", "F"]], ids=" ".join)
-def test_f40_a_full_disk_without_a_buffer(words: list[str], saved: str, tmp_path: Path) -> None:
-    result = shell('"$@" > /dev/full', named(words, saved), tmp_path, buffered=False)
-    assert (result.returncode, result.stderr) == (2, LOST)
-
-
-@pytest.mark.parametrize("words", HELP, ids=" ".join)
-def test_f40_a_full_disk_under_a_help_text(words: list[str], tmp_path: Path) -> None:
-    result = shell('"$@" > /dev/full', words, tmp_path)
-    assert (result.returncode, result.stderr) == (2, LOST)
-
-
-@pytest.mark.parametrize("words", WORDS + HELP, ids=" ".join)
-def test_a_reader_that_has_seen_enough_is_no_error(
-    words: list[str], saved: str, tmp_path: Path
+@pytest.mark.parametrize("buffered", [False, True])
+def test_f40_a_full_disk_from_the_start(
+    words: list[str], saved: str, tmp_path: Path, buffered: bool
 ) -> None:
-    line = '{ { sleep 0.1; "$@"; echo $? >&3; } | true; } 3>&1'
-    result = shell(line, named(words, saved), tmp_path)
-    assert result.stdout == "0\n"
-    assert result.stderr == "" or (words[0] == "demo" and "Error" not in result.stderr)
+    result = shell('"$@" > /dev/full', named(words, saved), tmp_path, buffered=buffered)
+    assert (result.returncode, result.stderr) == (2, LOST)
 
 
+@pytest.mark.parametrize("lost", ["read", "closed"], indirect=True)
 @pytest.mark.parametrize("words", WORDS + HELP, ids=" ".join)
-def test_without_standard_output_the_status_counts(
+def test_the_status_counts_without_a_reader_and_without_an_output(
+    lost: Lost, words: list[str]
+) -> None:
+    status, errors = lost[" ".join(words)]
+    assert status == 0
+    assert errors == "" or (words[0] == "demo" and "Error" not in errors)
+
+
+@pytest.mark.parametrize("words", [["targets"], ["report", "F"], ["-m", "--help"]], ids=" ".join)
+def test_without_standard_output_from_the_start(
     words: list[str], saved: str, tmp_path: Path
 ) -> None:
     result = shell('"$@" >&-', named(words, saved), tmp_path)
-    assert result.returncode == 0
-    assert result.stderr == "" or (words[0] == "demo" and "Error" not in result.stderr)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(saved: str, tmp_path: Path) -> None:
+    line = '{ { sleep 0.1; "$@"; echo $? >&3; } | true; } 3>&1'
+    result = shell(line, ["report", saved], tmp_path)
+    assert (result.stdout, result.stderr) == ("0\n", "")
 
 
 def test_a_failed_condition_sets_the_status_where_the_output_is_lost(

@@ -119,23 +119,33 @@ def test_without_o_the_table_is_printed(script: Any, tmp_path: Path) -> None:
     assert "The function hook cost" in result.stdout
 
 
+#: How a program ends, and its status.
+ENDINGS = [
+    ("pass", 0),
+    ("sys.exit()", 0),
+    ("sys.exit(7)", 7),
+    ("sys.exit('a message')", 1),
+    ("raise SystemExit(3)", 3),
+    ("raise ValueError('boom')", 1),
+    ("raise KeyboardInterrupt", -signal.SIGINT),
+    ("import os; os._exit(9)", 9),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    ("import threading, os; threading.Thread(target=os._exit, args=(5,)).start(); wait()", 5),
+]
+
+
 @pytest.mark.parametrize(
-    ("ending", "status"),
+    ("ending", "status", "form"),
     [
-        ("pass", 0),
-        ("sys.exit()", 0),
-        ("sys.exit(7)", 7),
-        ("sys.exit('a message')", 1),
-        ("raise SystemExit(3)", 3),
-        ("raise ValueError('boom')", 1),
-        ("raise KeyboardInterrupt", -signal.SIGINT),
-        ("import os; os._exit(9)", 9),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
-        ("import threading, os; threading.Thread(target=os._exit, args=(5,)).start(); wait()", 5),
+        *((ending, status, "script") for ending, status in ENDINGS),
+        # A module differs in the frames of its traceback alone.
+        *(
+            pytest.param(*ending, "module", marks=() if "raise" in ending[0] else pytest.mark.slow)
+            for ending in ENDINGS
+        ),
     ],
 )
-@pytest.mark.parametrize("form", ["script", "module"])
 def test_s0_04_every_ending_keeps_its_status_and_writes(
     script: Any, tmp_path: Path, ending: str, status: int, form: str
 ) -> None:

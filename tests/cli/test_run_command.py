@@ -150,7 +150,8 @@ def test_s0_02_functions_only(folder: Path) -> None:
     assert all(heading in text for heading in HEADINGS)
 
 
-@pytest.mark.parametrize("options", [[], ["--functions"]])
+# Both layers end by the same code.
+@pytest.mark.parametrize("options", [[], pytest.param(["--functions"], marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -369,7 +370,9 @@ def test_rank_0_that_does_not_end_in_order_waits_for_no_rank(tmp_path, end):
     assert "saved no file" not in result.stdout
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit()", "sys.exit(0)"])
+@pytest.mark.parametrize(
+    "end", ["", pytest.param("sys.exit()", marks=pytest.mark.slow), "sys.exit(0)"]
+)
 def test_rank_0_that_ends_in_order_waits_for_the_others(tmp_path, end):
     (tmp_path / "train.py").write_text(f"import sys\n{end}\n")
     result = fastprof_run("-o", "p", "train.py", cwd=tmp_path, env=FIRST_OF_TWO)

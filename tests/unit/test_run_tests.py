@@ -19,6 +19,12 @@ def test_each_test_file_is_in_one_shard_of_its_folder():
     assert max(map(len, shards)) <= run_tests.FILES
 
 
+def test_the_longest_shards_begin_first():
+    folders = list(dict.fromkeys(shard[0].parent.name for shard in run_tests.shards()))
+    assert tuple(folders[: len(run_tests.LONG)]) == run_tests.LONG
+    assert "unit" in folders[len(run_tests.LONG) :]
+
+
 @pytest.mark.parametrize(
     ("statuses", "succeeds"),
     [([0, run_tests.NO_TESTS], True), ([0, 1], False), ([-11, 0], False)],

@@ -29,7 +29,7 @@ def without(tmp_path: Path) -> Path:
     shutil.copytree(
         Path(fastprof.__file__).parent,
         tmp_path / "elsewhere" / "fastprof",
-        ignore=shutil.ignore_patterns("_core*.so", "__pycache__"),
+        ignore=shutil.ignore_patterns("_core*.so"),
     )
     return tmp_path / "elsewhere"
 
