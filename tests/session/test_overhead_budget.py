@@ -13,8 +13,11 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.export.pstats_ import stats_dict
+from fastprof.findings.measurements import of_steps
 from fastprof.ranks.exchange.recording import Recording
 from fastprof.ranks.row import rank_run
+from fastprof.report.threads import training_thread
+from fastprof.report.user_tree import user_tree
 from fastprof.session import changes as changes_module
 from fastprof.session import function_windows, overhead_budget
 from fastprof.session.changes import Changes
@@ -349,6 +352,13 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     assert names == ["forward", "(unaccounted)", "(fastprof)"]
     calls = next(row.calls for row in report.functions if row.name == "called_often")
     assert calls == report.steps.measured
+    assert report.plain.mean_ms is not None
+    tree = user_tree(of_steps(report), 20, training_thread(report.view))
+    called = next(row for row in tree.rows if row.name == "called_often")
+    forward = next(row for row in report.plain.rows if row.name == "forward")
+    assert called.total_ms / report.steps.measured == pytest.approx(forward.mean_ms, rel=0.4)
+    whole = sum(row.total_ms for row in tree.rows if not row.depth) / report.steps.measured
+    assert whole <= report.plain.mean_ms * (1 + 1e-9)
     saved = tmp_path / "run.fprof"
     report.save(saved)
     text = fastprof.load(saved).to_text()

@@ -17,7 +17,7 @@ from fastprof.results.report import build_report
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
-from unit.findings_runs import STEPS, run
+from unit.findings_runs import STEPS, calls, run, tensor
 from unit.snapshots import MS, Builder, Node, c, py, section, tree
 
 SITE = "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py"
@@ -255,6 +255,38 @@ def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
     # It may have run outside of all sections of steps, or not: no function is blamed.
     hot = Facts(report).hot_outside
     assert hot is None
+
+
+def half_as_long(made: Snapshot) -> Snapshot:
+    """Return a run with as many plain steps, which took half as long as those with functions."""
+    steps = made.steps
+    plain = replace(
+        steps, sum_ns=steps.sum_ns // 2, recent_ns=tuple(ns // 2 for ns in steps.recent_ns),
+        rows=tuple(replace(row, sum_ns=row.sum_ns // 2) for row in steps.rows),
+    )  # fmt: skip
+    phases = (PhaseTime("steps", made.duration_ns, 1),)
+    return replace(
+        made, plain_steps=plain, phases=phases, meta={**made.meta, "overhead_budget": 0.01}
+    )
+
+
+def test_functions_in_a_step_are_those_of_the_plain_step_that_is_shown() -> None:
+    """Steps with the hook took twice as long, more than what its calls are known to cost."""
+    net = calls(py("net", 9, "/x/train.py"), 30, 3, calls(tensor("item"), 10, 5))
+    report = build_report(half_as_long(run({"forward": 60}, inside={"forward": [net]})))
+    assert report.shown_steps.mean_ms == 50
+    found = {row.name: row for row in user_tree(report, 5, 0).rows}
+    assert {name: row.total_ms / STEPS for name, row in found.items()} == {"train": 50, "net": 20}
+    assert {name: row.share for name, row in found.items()} == {"train": 1, "net": 0.4}
+    facts = Facts(report)
+    assert facts.free_ms == 20
+    sync = facts.use("item")
+    assert (sync.ms, sync.places, sync.calls, sync.total_ms) == (5, {"forward": 5}, 5, 400)
+    (caller,) = sync.callers
+    assert (caller.ms, caller.calls) == (5, 5)
+    # Counts, and the times of the tables of functions, are those that were recorded.
+    rows = {row.name: row for row in report.functions}
+    assert (rows["net"].calls, rows["net"].self_ms) == (3 * STEPS, 30 * STEPS)
 
 
 def test_functions_of_another_phase_have_it_in_their_title() -> None:

@@ -38,6 +38,7 @@ from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
 from fastprof.report.phase_names import PHASES
+from fastprof.report.plain_steps import function_scale
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, StepTable, key_of
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.report.source_files import lines_of
@@ -223,6 +224,8 @@ class Facts:
     def _self_ns(self) -> Sequence[float]:
         """Exclusive times of the training thread's nodes, as far as steps contain them.
 
+        Times and the step's are those of the same steps: see :func:`function_scale`.
+
         Between two steps fastprof may work outside of all functions: it starts and saves operator
         windows, which takes seconds on a busy machine.
         """
@@ -231,7 +234,13 @@ class Facts:
         if self.report.phase != RUN_PHASES[STEPS] or not view.steps.sum_ns:
             return own
         between = max(0.0, sum(own) - view.steps.sum_ns)
-        return (max(0.0, own[0] - between), *own[1:])
+        inside = (max(0.0, own[0] - between), *own[1:])
+        return inside if self._to_shown == 1.0 else [ns * self._to_shown for ns in inside]
+
+    @Lazy
+    def _to_shown(self) -> float:
+        """By what recorded times of functions in steps were multiplied."""
+        return function_scale(self.report)
 
     @Lazy
     def _beyond_ms(self) -> float:
@@ -461,7 +470,7 @@ class Facts:
         found = self._groups.get(group)
         if found is None or not found.ns:
             return NOTHING
-        return self._use(found)
+        return replace(self._use(found), total_ms=found.ns / _MS / self._to_shown)
 
     def _use(self, found: GroupTime) -> Use:
         keys = self.report.view.keys
@@ -750,7 +759,13 @@ class Facts:
 
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
-        return split_by_section(self.report.snapshot, kind)
+        found = split_by_section(self.report.snapshot, kind)
+        recorded = sum(row.mean_ms for row in self.report.steps.split if row.name == kind)
+        if self.report.plain is None or not recorded:
+            return found
+        # The places are those of steps with functions, and the sum is the one that is shown.
+        part = self.split.get(kind, 0.0) / recorded
+        return {name: ms * part for name, ms in found.items()}
 
     @Lazy
     def own_series(self) -> StepSeriesView:

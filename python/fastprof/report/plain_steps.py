@@ -5,17 +5,23 @@ from dataclasses import replace
 
 from fastprof.report.correct import correct
 from fastprof.report.in_run import own_costs
+from fastprof.report.model import Report
+from fastprof.report.origin import is_own
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, SectionRow, StepSection, StepTable
-from fastprof.report.run_phases import plain_are_most, view_of
+from fastprof.report.run_phases import beyond_steps_ns, plain_are_most, view_of
 from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.stats import rarer
 from fastprof.report.step_table import step_table
 from fastprof.report.steps import OWN_KIND, SplitRow
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 
 #: Kinds of time that are known in plain steps, too; the first ones are those of sections.
 _OF_SECTIONS, _KNOWN = ("data", "communication"), ("gc", "cpu_wait")
+
+#: Name of what a report keeps.
+_SCALE = "function scale"
 
 
 def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
@@ -124,6 +130,40 @@ def sections_shown(
         if name not in here or here[name].gpu is None
     }
     return tuple((here | found).values())
+
+
+def function_scale(report: Report) -> float:
+    """Return by what times of functions are multiplied to be those of the step that is shown.
+
+    Functions are recorded in steps with the hook, and a plain step may be shown: such steps differ
+    by more than the hook's known cost, and a function must not take longer than the step.
+    1.0 where the report is not on steps, or functions may have run outside of them.
+    """
+    if _SCALE not in report.known:  # every tree of a thread needs it
+        report.known[_SCALE] = _function_scale(report)
+    scale: float = report.known[_SCALE]
+    return scale
+
+
+def _function_scale(report: Report) -> float:
+    view, plain = report.view, report.plain
+    number = training_thread(view)
+    if plain is None or report.phase != "steps" or not report.steps.wall_ns:
+        return 1.0
+    if not 0 <= number < len(view.threads) or beyond_steps_ns(view, report.phase, number):
+        return 1.0
+    own = [is_own(key) for key in view.keys]
+    nodes = view.threads[number].nodes
+    column = correct(view, enabled=report.overhead.corrected).self_ns[number]
+    times = zip(nodes.key, column, strict=True)
+    recorded_ns = sum([0 if own[key] else ns for key, ns in times])
+    # Outside of all functions fastprof may work between two steps.
+    between_ns = sum(nodes.self_ns) - report.steps.wall_ns
+    recorded_ns -= min(max(0, between_ns), column[0])
+    shown = plain.mean_ms or 0.0
+    shown -= sum(row.mean_ms for row in plain.rows if row.name == OWN_COST)
+    recorded = recorded_ns / report.steps.measured / 1e6
+    return shown / recorded if min(shown, recorded) > 0 else 1.0
 
 
 def _with_own_cost(

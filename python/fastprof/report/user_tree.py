@@ -16,6 +16,7 @@ from operator import add
 from fastprof.report.correct import correct
 from fastprof.report.model import Report
 from fastprof.report.origin import is_own, is_private, package_of, shown_name
+from fastprof.report.plain_steps import function_scale
 from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.run_phases import beyond_steps_ns
 from fastprof.report.tree import callers_first, subtree_sums
@@ -109,15 +110,15 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     snapshot = report.view
     if number < 0 or not report.has_tree:
         return UserTree((), 0, 0.0, ())
-    column = correct(snapshot, enabled=report.overhead.corrected).self_ns[number]
-    if report.overhead.corrected:  # fastprof's own functions are a part of its cost
+    column: Sequence[float] = correct(snapshot, enabled=report.overhead.corrected).self_ns[number]
+    scale = function_scale(report)
+    if report.overhead.corrected or scale != 1.0:
+        # fastprof's own functions are a part of its cost.
         own = [is_own(key) for key in snapshot.keys]
-        column = tuple(
-            [
-                0 if own[key] else ns
-                for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
-            ]
-        )
+        column = [
+            0.0 if own[key] else ns * scale
+            for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
+        ]
     whole = float(sum(column))
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
@@ -134,7 +135,7 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
 
 
 def _entries(
-    snapshot: Snapshot, number: int, self_ns: Sequence[int], least_ns: float
+    snapshot: Snapshot, number: int, self_ns: Sequence[float], least_ns: float
 ) -> "tuple[_Entries, list[Key], _Folded]":
     """Return the tree, callers first, and the library functions folded into it.
 
@@ -143,7 +144,7 @@ def _entries(
     """
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = {number: kind_of(key) for number, key in enumerate(keys)}
-    all_ns = [0] * len(keys)
+    all_ns = [0.0] * len(keys)
     for key, ns in zip(nodes.key, subtree_sums(nodes.parent, self_ns), strict=True):
         all_ns[key] += ns
     has_entry = [ns >= least_ns for ns in all_ns]
@@ -186,7 +187,7 @@ def _entries(
 class _Folded:
     """Looks into the library functions that were folded."""
 
-    def __init__(self, snapshot: Snapshot, number: int, self_ns: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, number: int, self_ns: Sequence[float]) -> None:
         self._keys, self._nodes = snapshot.keys, snapshot.threads[number].nodes
         self._self_ns = self_ns
         self._total_ns: list[float] = []
