@@ -72,12 +72,13 @@ def check(data: dict[str, Any]) -> None:
         _check_nested(events)
 
 
-def _ns(us: float) -> int:
+def ns(us: float) -> int:
+    """Return a time of a trace, which is in microseconds with three decimals, in nanoseconds."""
     return round(us * 1000)
 
 
 def _check_nested(events: list[dict[str, Any]]) -> None:
-    spans = sorted((_ns(e["ts"]), -_ns(e["dur"])) for e in events)
+    spans = sorted((ns(e["ts"]), -ns(e["dur"])) for e in events)
     stack: list[int] = []
     for start, minus in spans:
         end = start - minus

@@ -44,6 +44,7 @@ def epochs(profiler: fastprof.Profiler) -> None:
             with profile_section("optimizer"):
                 time.sleep(0.0005)
             profiler.step()
+    profiler.step()  # nothing is after it: how much of it the report moves is the machine's speed
 
 
 def accumulating(profiler: fastprof.Profiler) -> None:
@@ -59,6 +60,7 @@ def accumulating(profiler: fastprof.Profiler) -> None:
         for _ in profiler.loader(batches(2), name="test", split="val"):
             with profile_section("forward"):
                 time.sleep(0.0005)
+    profiler.step()
 
 
 PROGRAMS = (epochs, accumulating)
@@ -88,15 +90,14 @@ def cells(report: Report) -> dict[str, list[dict[str, str]]]:
 def test_a_section_has_the_time_of_its_row_of_the_steps(report: Report) -> None:
     """The end of a loader is no batch, but its time is in the steps and in the functions."""
     sections = {row.name: row for row in report.sections}
+    costs = sum(row.total_ms for row in report.steps.rows if row.name == "(fastprof)")
     for row in report.steps.rows:
         if row.name.startswith("("):
             continue
         assert sections[row.name].total_ms == pytest.approx(row.total_ms)
         inside = sum(function.self_ms for function in report.functions_in(row.name))
-        # Costs of sections are estimated; and time after the last step may be left in functions: at
-        # most 10 ms, or 5 % of the steps.
-        most = row.total_ms + 10 + 0.05 * report.steps.wall_ms
-        assert 0.99 * row.total_ms - 0.1 <= inside <= most
+        # Costs of sections are estimated.
+        assert 0.99 * row.total_ms - 0.1 <= inside <= 1.01 * row.total_ms + costs + 0.1
 
 
 def test_the_parts_of_a_step_add_up_to_it(report: Report) -> None:

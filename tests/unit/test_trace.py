@@ -291,7 +291,7 @@ def test_a_thousand_windows_are_written_in_one_look_at_the_events() -> None:
     counted = replace(made.trace.events, start_ns=Counted(starts))
     made = replace(made, trace=replace(made.trace, events=counted))
     found = trace_kit.spans(written(made), "Model.step")
-    assert [trace_kit._ns(e["ts"]) for e in found] == list(starts)
+    assert [trace_kit.ns(e["ts"]) for e in found] == list(starts)
     assert looks < 10 * len(rows)
     assert any("last 1024 windows" in note for note in made.trace.notes())  # type: ignore[union-attr]
 
