@@ -171,18 +171,18 @@ def files(folder: Path) -> dict[str, Path]:
     def above(i: int) -> int:
         return dice.randrange(max(0, i - 9), i)
 
-    wide = run_of([columns(330_000, 329_000, lambda i: 0, dice)], 329_000)
-    bushy = run_of([columns(850_000, 3000, above, dice)], 3000)
-    deep = run_of([columns(850_000, 3000, lambda i: i - 1, dice)], 3000)
-    library = with_library(run_of([columns(800_000, 3000, above, dice)], 3000))
-    threads = run_of([columns(400, 3000, above, dice) for _ in range(2000)], 3000)
-    trace = with_trace(run_of([columns(1000, 3000, above, dice)], 3000), 500_000, dice)
+    wide = run_of([columns(250_000, 249_000, lambda i: 0, dice)], 249_000)
+    bushy = run_of([columns(680_000, 3000, above, dice)], 3000)
+    deep = run_of([columns(640_000, 3000, lambda i: i - 1, dice)], 3000)
+    library = with_library(run_of([columns(680_000, 3000, above, dice)], 3000))
+    threads = run_of([columns(400, 3000, above, dice) for _ in range(1670)], 3000)
+    trace = with_trace(run_of([columns(1000, 3000, above, dice)], 3000), 385_000, dice)
     made = {
         "many functions": gzip.compress(json.dumps(wide).encode(), 5),
         "many contexts": gzip.compress(json.dumps(bushy).encode(), 5),
         "a chain of calls": gzip.compress(json.dumps(deep).encode(), 5),
         "contexts of a library": gzip.compress(json.dumps(library).encode(), 5),
-        "2000 threads": gzip.compress(json.dumps(threads).encode(), 5),
+        "1670 threads": gzip.compress(json.dumps(threads).encode(), 5),
         "a trace": gzip.compress(json.dumps(trace).encode(), 5),
         "numbers without end": gzip.compress(b"[" + b"300," * 20_000_000 + b"3]", 5),
         "two million empty members": gzip.compress(b"", 9) * 2_000_000,

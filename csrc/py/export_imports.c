@@ -9,10 +9,24 @@ typedef struct classes {
     PyObject *method; /* owned: the prefix of method names */
     uint8_t *of; /* owned; by index in the key table: class + 1; 0: unknown */
     uint32_t places; /* keys added later are not in any row */
+    PyObject *file;  /* owned: the last file; NULL: none */
+    int file_class;  /* of its code with an ordinary name */
 } classes;
 
+/* The names of modules' bodies and of the import system begin like this; the
+ * class of other code depends on its file only. */
 static int
-ask_class(const classes *c, PyObject *object)
+is_ordinary(PyObject *name)
+{
+    if (!PyUnicode_Check(name) || PyUnicode_GET_LENGTH(name) == 0) {
+        return 0;
+    }
+    Py_UCS4 first = PyUnicode_READ_CHAR(name, 0);
+    return first != '_' && first != '<';
+}
+
+static int
+ask(const classes *c, PyObject *object)
 {
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(object);
     PyObject *answer = PyObject_CallFunctionObjArgs(
@@ -28,6 +42,23 @@ ask_class(const classes *c, PyObject *object)
                      class);
     }
     return -1;
+}
+
+static int
+ask_class(classes *c, PyObject *object)
+{
+    PyCodeObject *code = (PyCodeObject *)object;
+    if (!is_ordinary(code->co_name)) {
+        return ask(c, object);
+    }
+    if (c->file != code->co_filename) {
+        PyObject *file = Py_NewRef(code->co_filename);
+        int class = ask(c, object);
+        Py_XSETREF(c->file, class < 0 ? NULL : Py_NewRef(file));
+        Py_DECREF(file);
+        c->file_class = class;
+    }
+    return c->file_class;
 }
 
 /* Is the C function shown as a method of a type?  Calls of methods have
@@ -50,7 +81,7 @@ is_method(const classes *c, const fp_keyent *e)
 
 /* fp_code_class, or FP_CODE_METHOD; -1 with an exception. */
 static int
-class_of(const classes *c, fp_key key)
+class_of(classes *c, fp_key key)
 {
     int tag = fp_key_tag(key);
     if (tag == FP_TAG_SECTION || tag == FP_TAG_SPECIAL) {
@@ -98,7 +129,7 @@ child(fp_tree *t, fp_node *parent, fp_key key)
 }
 
 static int
-fold(const classes *c, const fp_export_row *rows, uint32_t count, fp_tree *t,
+fold(classes *c, const fp_export_row *rows, uint32_t count, fp_tree *t,
      uint32_t *to, place *at)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -162,6 +193,7 @@ fp_fold_imports(fp_export *x, const fp_export_row *rows, uint32_t count,
         }
     }
     Py_XDECREF(c.method);
+    Py_XDECREF(c.file);
     fp_alloc_give(a, at, count, sizeof(*at));
     fp_alloc_give(a, c.of, c.places, sizeof(*c.of));
     return rc;

@@ -165,7 +165,8 @@ class Recorder:
     ) -> dict[str, Any]:
         """Return everything recorded as columns; capture/convert.py has the layout.
 
-        ``fold_imports(file, name)`` returns the class of code: 0 the program's, 1 a library's, 2
+        ``fold_imports(file, name)`` returns the class of code, which depends on the name only if
+        that begins with "_" or "<": 0 the program's, 1 a library's, 2
         the body of a library's module, 3 the begin of an import.  Calls by libraries in imports
         of set-up are then counted per module.
         """

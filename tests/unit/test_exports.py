@@ -19,6 +19,7 @@ from fastprof.export import collapsed, json_
 from fastprof.findings import examine as rules
 from fastprof.render import formats
 from fastprof.render.markdown import MAX_BYTES, MAX_LINES, code, sentence
+from fastprof.report import functions as function_tables
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.results.report import build_report
@@ -27,7 +28,7 @@ from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.columns import TABLES, columns
 from fastprof.tables.overview import overview as overview_of
-from fastprof.tables.report import all_tables
+from fastprof.tables.report import all_tables, threads_table
 from unit.gpu_runs import gpu_training_run
 from unit.hostile import NAMES, snapshot_with
 from unit.snapshots import MS, Builder, Node, memory, py, replaced, section, tree
@@ -461,3 +462,28 @@ def test_i45_writing_json_needs_no_memory_per_function() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < stream.size
+
+
+def test_i45_json_has_the_functions_with_most_time_and_counts_the_others(monkeypatch) -> None:
+    monkeypatch.setattr(json_, "_FUNCTIONS", 4)
+    report = build_report(tree(*(Node(py(f"f{i}", i), 1, i * MS) for i in range(1, 8))))
+    found = json.loads(report.to_json())
+    assert [row["name"] for row in found["functions"]] == ["f7", "f6", "f5", "f4"]
+    assert found["functions_left_out"] == 3
+    (thread,) = found["threads"]
+    assert (len(thread["functions"]), thread["functions_left_out"]) == (4, 3)
+
+
+def test_i45_the_tables_of_many_threads_are_summed_without_rows(monkeypatch) -> None:
+    build = Builder()
+    for i in range(3):
+        inner = Node(py("g", 9), 3, (i + 1) * MS, [Node(py("f"), 1, MS)])
+        build.thread(Node(py("f"), 2, 5 * MS, [inner]), root_ns=MS, ident=i + 1)
+    snapshot = build.snapshot()
+    kept = build_report(snapshot)
+    rows, threads = tuple(kept.functions), threads_table(kept).rows
+    monkeypatch.setattr(function_tables, "_FEW_THREADS", 1)
+    made_anew = build_report(replaced(snapshot))
+    assert tuple(made_anew.functions) == rows
+    monkeypatch.setattr(function_tables.FunctionRows, "_row", None)
+    assert threads_table(made_anew).rows == threads

@@ -732,3 +732,14 @@ def test_a_page_makes_each_row_of_the_function_table_once(monkeypatch):
     page_data(report)
     chapters(report, {"functions"})
     assert len(made) == len(report.functions)
+
+
+def test_i45_a_page_names_only_the_contexts_that_it_draws() -> None:
+    report = build_report(tree(*(Node(py(f"f{i}", i), 1, i * MS) for i in range(1, 30))))
+    strings = Strings()
+    found = flame_columns([PhaseView("", report, PageLimits(contexts=3, functions=0))], strings)
+    (graph,) = found["graphs"]
+    names = [strings.table()[found["frames"]["name"][of]] for of in graph["frame"]]
+    assert names == ["MainThread", "f29", "f28", "(smaller contexts)"]
+    assert len(found["frames"]["name"]) == 4
+    assert found["frames"]["users"] == sorted({graph["frame"][1], graph["frame"][2]})

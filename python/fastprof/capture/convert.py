@@ -205,21 +205,22 @@ def fold_own_functions(data: dict[str, Any]) -> None:
     the loop and stays in the table, but not as twenty rows about the profiler.  Functions
     of the program that it calls (a logger, a dataset) keep their names.
     """
-    own = {
-        i
-        for i, k in enumerate(data["keys"])
-        if k[0] == "python" and k[1].startswith(_PACKAGE) and not k[1].startswith(_NOT_OWN)
+    keys = data["keys"]
+    files = {
+        file
+        for file in {k[1] for k in keys}
+        if file.startswith(_PACKAGE) and not file.startswith(_NOT_OWN)
     }
+    own = {i for i, k in enumerate(keys) if k[1] in files and k[0] == "python"}
     if not own:
         return
-    c_kinds = {i for i, k in enumerate(data["keys"]) if k[0] in ("c", "type")}
-    folded = len(data["keys"])
-    data["keys"] = [*data["keys"], ("python", "~", 0, "(fastprof)", "(fastprof)")]
+    folded = len(keys)
+    data["keys"] = [*keys, ("python", "~", 0, "(fastprof)", "(fastprof)")]
     for _ident, _ended, (parent, key, *_) in data["threads"]:
         # Parents come first, and most nodes are not below one of ours.
         ours = [key_ in own for key_ in key]
         for i, above in islice(enumerate(parent), 1, None):
-            if ours[i] or (ours[above] and key[i] in c_kinds):
+            if ours[i] or (ours[above] and keys[key[i]][0] in ("c", "type")):
                 ours[i] = True
                 key[i] = folded
     if data.get("trace") is not None:

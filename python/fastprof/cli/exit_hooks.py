@@ -255,7 +255,9 @@ class Endings:
     def _save_once(self, lets_go: bool) -> None:
         if os.getpid() != self._pid:
             return
-        with self._lock:  # waits for another thread that saves (os._exit, os.exec*)
+        # The lock waits for another thread that saves (os._exit, os.exec*).  Between the save and
+        # the screen, which uses the same objects, a collection would visit all of them.
+        with self._lock, collector_paused():
             show = None
             try:
                 self.hold()
@@ -267,6 +269,7 @@ class Endings:
                     self._let_go()
             if show is not None:
                 self._show(show)
+                del show  # before the collector is back
 
     def _show(self, show: Callable[[], None]) -> None:
         in_main = self._showing = _in_main_thread()
@@ -279,7 +282,7 @@ class Endings:
 
     def _safely(self, action: Callable[[], Any]) -> Any:
         try:
-            with collector_paused(), Protected():
+            with Protected():
                 return action()
         except Exception as error:
             complain(f"the profile could not be written: {error}")

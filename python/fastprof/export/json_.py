@@ -4,11 +4,14 @@ One object with the fields of :class:`fastprof.report.model.Report`, with the sa
 meanings, except that times in ns (``..._ns``) are in ms (``..._ms``).  "schema" is
 "fastprof.report/1"; "examination" holds the findings.
 
+A table of functions has its 25,000 rows with most self time, and so have the tables of all threads
+together, but each at least its part of them; "functions_left_out" counts the others, if any.
+
 Times are milliseconds, shares fractions of 1.  Unknown, infinite and NaN values are null.  Integers
 above 2**53 are strings.  Fields may be added without a new schema.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -32,6 +35,9 @@ from fastprof.report.writers import EXACT
 
 SCHEMA = "fastprof.report/1"
 
+#: Rows of functions with their callers and callees; each takes 30 us to write.
+_FUNCTIONS = 25_000
+
 #: Fields that only serve the value in memory.
 _LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "correct_times", "known"})
 #: Properties to write in addition to the fields.
@@ -53,22 +59,33 @@ def write(report: Report, stream: TextIO) -> None:
     for name, value in {**_fields(report), "examination": examine(report)}.items():
         stream.write(f",\n{_text(name)}: ")
         if isinstance(value, Sequence) and not isinstance(value, str) and value:
-            _write_rows(value, stream, "[\n", ",\n", "\n]")
+            rows = value[:_FUNCTIONS] if name == "functions" else value
+            _write_rows(rows, stream, "[\n", ",\n", "\n]")
+            _write_left_out(len(value) - len(rows), stream)
         else:
             stream.write(_text(value))
     stream.write("\n}\n")
 
 
-def _write_rows(rows: Iterable[Any], stream: TextIO, begin: str, between: str, end: str) -> None:
+def _write_left_out(rows: int, stream: TextIO) -> None:
+    if rows:
+        stream.write(f', "functions_left_out": {rows}')
+
+
+def _write_rows(rows: Sequence[Any], stream: TextIO, begin: str, between: str, end: str) -> None:
     # A row at a time: a table may have a million.
-    mark = begin
+    mark, room = begin, _FUNCTIONS
     for row in rows:
         stream.write(mark)
         mark = between
         if isinstance(row, ThreadTable):
             *others, (name, functions) = _fields(row).items()
             stream.write(f"{_text(dict(others))[:-1]}, {_text(name)}: ")
-            _write_rows(functions, stream, "[", ", ", "]")
+            number = len(functions)
+            shown = functions[: max(room, _FUNCTIONS // len(rows))]
+            room -= len(shown)
+            _write_rows(shown, stream, "[", ", ", "]")
+            _write_left_out(number - len(shown), stream)
             stream.write("}")
         else:
             stream.write(_text(row))

@@ -29,8 +29,9 @@ from fastprof.report.correct import correct
 from fastprof.report.flat import TRANSPARENT, PairSums, pair_sums_of
 from fastprof.report.model import Report
 from fastprof.report.run_phases import with_functions
+from fastprof.report.tree import joined
 from fastprof.report.writers import require_tree
-from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
+from fastprof.snapshot import Key, Snapshot, ThreadTree
 
 if TYPE_CHECKING:
     import pstats
@@ -154,23 +155,13 @@ def _labels(keys: Sequence[Key]) -> tuple[list[Function], list[int]]:
 def _sums(
     trees: Sequence[ThreadTree], columns: Sequence[Sequence[int]], groups: Sequence[int]
 ) -> PairSums:
-    """Return the sums of all threads: the roots of the others are nodes below the first one.
+    """Return the sums of all threads.
 
     A function without recorded calls is transparent: readers divide by the number of calls.
     """
-    parent: list[int] = []
-    for tree in trees:
-        at = len(parent)
-        parent += [above + at for above in tree.nodes.parent]
-        parent[at] = 0 if at else -1
-    tables = [tree.nodes for tree in trees]
-    key, calls, resumes = (
-        tuple(chain.from_iterable(of))
-        for of in zip(*((t.key, t.calls, t.resumes) for t in tables), strict=True)
-    )
+    nodes = joined(trees)
     entered = [
         groups[number] if n or again else TRANSPARENT
-        for number, n, again in zip(key, calls, resumes, strict=True)
+        for number, n, again in zip(nodes.key, nodes.calls, nodes.resumes, strict=True)
     ]
-    own_ns = tuple(chain.from_iterable(columns))
-    return pair_sums_of(NodeTable(tuple(parent), key, calls, resumes, own_ns), entered, own_ns)
+    return pair_sums_of(nodes, entered, tuple(chain.from_iterable(columns)))

@@ -4,7 +4,7 @@ Names come from Python, PyTorch, Lightning, transformers and Accelerate.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from fastprof.findings.group_times import Match
@@ -188,10 +188,12 @@ _ANY_C = re.compile("|".join(_C_PATTERNS))
 
 # There are far more functions than files, and in most files few names belong to a group.
 @lru_cache(4096)
-def _names_sought(file: str) -> re.Pattern[str]:
-    """Return the pattern of the names in a file that may belong to a group."""
+def _names_sought(file: str) -> Callable[[str], object]:
+    """Return the test for the names in a file that may belong to a group."""
     path = _path(file)
-    return _any_of(frozenset(n for files, n in _PYTHON_PATTERNS if files.search(path)))
+    if len(path) > _LONGEST_PATH:
+        return lambda name: None
+    return _any_of(frozenset(n for files, n in _PYTHON_PATTERNS if files.search(path))).fullmatch
 
 
 #: A name in any class or function.
@@ -214,18 +216,14 @@ def is_of_modules(key: Key) -> bool:
 def sought(key: Key) -> bool:
     """Return whether a key may belong to any group; most do not, and a file may hold any name."""
     kind, name, qualname = key.kind, key.name, key.qualname
-    if kind == "section":
-        return True
-    if len(name) > _LONGEST or len(qualname) > _LONGEST or len(key.file) > _LONGEST_PATH:
-        return False
+    if kind == "python":
+        if len(name) > _LONGEST or len(qualname) > _LONGEST:
+            return False
+        matches = _names_sought(key.file)
+        return matches(name) is not None or (name != qualname and matches(qualname) is not None)
     if kind == "c":
-        return _ANY_C.search(name) is not None
-    if kind != "python":
-        return False
-    named = _names_sought(key.file)
-    if named.fullmatch(name) is not None:
-        return True
-    return name != qualname and named.fullmatch(qualname) is not None
+        return len(name) <= _LONGEST and _ANY_C.search(name) is not None
+    return kind == "section"
 
 
 #: Writing a batch's descriptor, or a checkpoint, is not logging.

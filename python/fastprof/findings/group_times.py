@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 
-from fastprof.report.origin import is_own
+from fastprof.report.origin import own_keys
 from fastprof.report.tree import subtree_sums, top_sections
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
 
 
-def imports(key: Key) -> bool:
-    """Return whether a function imports modules."""
-    return key.kind == "python" and "importlib._bootstrap>" in key.file
+def imports(keys: Sequence[Key]) -> frozenset[int]:
+    """Return the numbers of the functions that import modules."""
+    files = {file for file in {key.file for key in keys} if "importlib._bootstrap>" in file}
+    return frozenset([i for i, k in enumerate(keys) if k.file in files and k.kind == "python"])
 
 
 @dataclass(slots=True)
@@ -65,7 +66,11 @@ def marks(
         sought: whether a key may belong to any group: a quick test before the others.
     """
     imported = 1 << len(groups)
-    return [imported if imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
+    those = imports(keys)
+    return [
+        imported if i in those else _bits(key, groups) if sought(key) else 0
+        for i, key in enumerate(keys)
+    ]
 
 
 def walk(
@@ -105,7 +110,7 @@ def walk(
         return found
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     cum = subtree_sums(nodes.parent, self_ns)
-    outer, (above, theirs) = top_sections(nodes, keys), _callers(nodes, keys)
+    outer, callers = top_sections(nodes, keys), _Callers(nodes, keys)
     #: Own time by (groups around a node, outermost section).
     spent: dict[tuple[int, int], float] = {}
     for i in grouped:
@@ -117,8 +122,8 @@ def walk(
                 inside[key] = (ns + self_ns[i], times + nodes.calls[i])
         new = here & ~mask[parent]
         if new:
-            caller = theirs[parent]
-            place = (nodes.key[caller], above[caller])
+            caller = callers.nearest(parent)
+            place = (nodes.key[caller], callers.python(caller))
             calls = nodes.calls[i] or nodes.resumes[i]
             for name in _names(new, names):
                 _enter(found[name], names, here, place, cum[i], calls)
@@ -148,19 +153,39 @@ def _masks(nodes: NodeTable, bits: Sequence[int], barred: Sequence[tuple[int, in
     return mask
 
 
-def _callers(nodes: NodeTable, keys: Sequence[Key]) -> tuple[list[int], list[int]]:
-    """Return per node the key of the nearest Python function, and the nearest node, of the program.
+class _Callers:
+    """Finds the program's functions at or above nodes; few nodes of a tree are in a group.
 
-    Both at or above it: fastprof's own functions call for the program.
+    fastprof's own functions call for the program.
     """
-    own = [is_own(key) for key in keys]
-    python = [key.kind == "python" and not ours for key, ours in zip(keys, own, strict=True)]
-    above, theirs = [-1], [0]
-    places = zip(nodes.parent, nodes.key, strict=True)
-    for i, (parent, key) in islice(enumerate(places), 1, None):
-        above.append(key if python[key] else above[parent])
-        theirs.append(theirs[parent] if own[key] else i)
-    return above, theirs
+
+    def __init__(self, nodes: NodeTable, keys: Sequence[Key]) -> None:
+        self._nodes, self._keys = nodes, keys
+        self._own = own_keys(keys)
+        self._nearest: dict[int, int] = {}
+        self._python: dict[int, int] = {}
+
+    def nearest(self, node: int) -> int:
+        """Return the nearest node of the program."""
+        return self._up(node, self._own.__contains__, self._nearest)
+
+    def python(self, node: int) -> int:
+        """Return the key of the nearest Python function of the program; -1: there is none."""
+        found = self._up(node, self._is_no_python, self._python)
+        return self._nodes.key[found] if found else -1
+
+    def _is_no_python(self, key: int) -> bool:
+        return self._keys[key].kind != "python" or key in self._own
+
+    def _up(self, node: int, passes: Callable[[int], bool], known: dict[int, int]) -> int:
+        """Return the first node at or above ``node`` that does not pass; 0: the root."""
+        path = []
+        while node and node not in known and passes(self._nodes.key[node]):
+            path.append(node)
+            node = self._nodes.parent[node]
+        found = known.get(node, node)
+        known.update(dict.fromkeys(path, found))
+        return found
 
 
 def _enter(

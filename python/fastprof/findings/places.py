@@ -49,7 +49,8 @@ def outside(
     """
     free = [top < 0 for top in top_sections(nodes, keys)]
     waits = GROUPS["communication"]
-    barred = [imports(key) or (ranks and waits(key)) for key in keys]
+    those = imports(keys)
+    barred = [i in those or (ranks and waits(key)) for i, key in enumerate(keys)]
     left_out = at_or_below(nodes, barred)
     total = spent = by_us = 0.0
     ours = [is_own(key) for key in keys]

@@ -24,8 +24,9 @@ from fastprof.read.smaller import smaller
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.writers import EXACT, compact_json, plain_values, require_tree
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.gpu import GpuSnapshot
+from fastprof.snapshot.model import forms_of
 from fastprof.snapshot.trace import TraceSnapshot
 
 #: The first bytes of a gzip file.
@@ -112,8 +113,9 @@ def _without_trace(snapshot: Snapshot, trace: TraceSnapshot) -> Snapshot:
 
 
 def _text(snapshot: Snapshot) -> bytes:
-    data = snapshot.to_dict()
-    texts = {"keys": _keys(data.pop("keys"))}
+    data = replace(snapshot, keys=()).to_dict() | {"forms": forms_of(snapshot.keys)}
+    del data["keys"]
+    texts = {"keys": _keys(snapshot.keys)}
     for name in ("threads", "worker_threads"):
         made = [_object(thread, _thread(thread)) for thread in data.pop(name)]
         texts[name] = f"[{','.join(made)}]"
@@ -126,16 +128,22 @@ def _object(data: Mapping[str, Any], texts: Mapping[str, str]) -> str:
     return "".join([begin, *[f',"{name}":{text}' for name, text in texts.items()], "}"])
 
 
-def _keys(keys: list[list[Any]]) -> str:
+def _keys(keys: Sequence[Key]) -> str:
     # There may be a million keys in few files; nearly all are written as they are.
-    files = {file: _quoted(file) for file in {key[1] for key in keys}}
-    return f"[{','.join([_key(key, files[key[1]]) for key in keys])}]"
+    files = {file: _quoted(file) for file in {key.file for key in keys}}
+    names = [key.name for key in keys]
+    is_plain = max(map(len, names), default=0) <= MAX_NAME and all(map(str.isascii, names))
+    labels = map(encode_basestring_ascii if is_plain else _quoted, names)
+    rows = [
+        f'["{key.kind}",{files[key.file]},{key.line if key.line <= EXACT else _string(key.line)},'
+        f"{label},{label if key.qualname == key.name else _quoted(key.qualname)}]"
+        for key, label in zip(keys, labels, strict=True)
+    ]
+    return f"[{','.join(rows)}]"
 
 
-def _key(key: list[Any], file: str) -> str:
-    kind, _, line, name, qualname = key
-    number, label = line if line <= EXACT else f'"{line}"', _quoted(name)
-    return f'["{kind}",{file},{number},{label},{label if qualname == name else _quoted(qualname)}]'
+def _string(number: int) -> str:
+    return f'"{number}"'
 
 
 def _quoted(name: str) -> str:

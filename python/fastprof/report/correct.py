@@ -87,7 +87,8 @@ def _correct(snapshot: Snapshot) -> Correction:
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
-    needs = [_hook_ns(tree, snapshot.keys, costs, calibration) for tree in snapshot.threads]
+    kinds = [key.kind for key in snapshot.keys]
+    needs = [_hook_ns(tree, snapshot.keys, kinds, costs, calibration) for tree in snapshot.threads]
     often = _called_often(snapshot)
     # The hook's cost in this program, if the run measured it.
     factors: HookFactors | None = (
@@ -271,18 +272,19 @@ def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost 
 
 
 def _hook_ns(
-    tree: ThreadTree, keys: Sequence[Key], costs: list[EventCost | None], calibration: Calibration
+    tree: ThreadTree,
+    keys: Sequence[Key],
+    kinds: Sequence[str],
+    costs: list[EventCost | None],
+    calibration: Calibration,
 ) -> list[float]:
-    """Return the part of each node's exclusive time that is the hook's."""
+    """Return the part of each node's exclusive time that is the hook's.
+
+    Args:
+        kinds, costs: per key.
+    """
     nodes = tree.nodes
     implicit, init = calibration.implicit, calibration.init
-    truncated = [key.kind == "truncated" for key in keys]
-    python = [key.kind == "python" for key in keys]
-    from_c = [key.kind in ("c", "type") for key in keys]
-    enters_init = [key.kind == "type" and key.form != "implicit" for key in keys]
-    is_init = [key.name == "__init__" for key in keys]
-    #: A library's calls during its import are counted together.
-    many = [key.kind == "python" and not key.line for key in keys]
     need = [0.0] * len(nodes)
     events = [0] * len(nodes)  # the number of calls from a Python function
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
@@ -291,26 +293,30 @@ def _hook_ns(
         if cost is None:
             continue
         above = nodes.key[parent]
-        if python[key] and from_c[above]:
-            cost = init if is_init[key] and enters_init[above] else implicit
+        caller = kinds[above]
+        from_c = caller in ("c", "type")
+        if from_c and kinds[key] == "python":
+            enters_init = caller == "type" and keys[above].form != "implicit"
+            cost = init if enters_init and keys[key].name == "__init__" else implicit
         # Below a truncated node the real caller is unknown, and most often it is one of
         # the node's own siblings: the truncated node itself has no time to take it from.
-        payer = i if truncated[above] else parent
+        payer = i if caller == "truncated" else parent
         if resumes:
-            goes_on = calibration.fed if from_c[above] else calibration.resume
-            if many[key]:  # most of its calls are not to generators
+            goes_on = calibration.fed if from_c else calibration.resume
+            # A library's calls during its import are counted together: most are not to generators.
+            if kinds[key] == "python" and not keys[key].line:
                 need[i] += goes_on.inside_ns * resumes
                 need[payer] += goes_on.outside_ns * resumes
             else:
                 # The generator's first entry is a resume; C code was called with it where it was
                 # made.
                 cost = goes_on
-                maker = nodes.parent[parent] if from_c[above] else payer
+                maker = nodes.parent[parent] if from_c else payer
                 need[maker] += calibration.made.outside_ns * calls
                 calls += resumes
         need[i] += cost.inside_ns * calls
         need[payer] += cost.outside_ns * calls
-        if python[above]:
+        if caller == "python":
             events[parent] += calls
     nested = calibration.nested.outside_ns
     for i, made in enumerate(events):

@@ -1,18 +1,28 @@
 """Function rows: of a whole recording, of each thread, and of one section."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain, islice
 from operator import eq
 from typing import Any, SupportsIndex, overload
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups
+from fastprof.report.flat import (
+    TRANSPARENT,
+    Flat,
+    PairSums,
+    Row,
+    flatten,
+    merged,
+    node_groups,
+    pair_sums_of,
+)
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.rows import UNACCOUNTED, EdgeRow, FunctionRow, ThreadTable, key_of
 from fastprof.report.threads import training_thread
-from fastprof.report.tree import at_or_below, top_sections
+from fastprof.report.tree import at_or_below, joined, top_sections
 from fastprof.snapshot import Key, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
@@ -91,6 +101,9 @@ def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: st
     return total
 
 
+_Links = dict[int, list[tuple[int, Row]]]
+
+
 class FunctionRows(Sequence[FunctionRow]):
     """The rows of a table, most self time first.
 
@@ -99,6 +112,7 @@ class FunctionRows(Sequence[FunctionRow]):
 
     __slots__ = (
         "_all_self", "_flat", "_gpu", "_keep", "_kept", "_keys", "_linked", "_make", "_sorted",
+        "_sums",
     )  # fmt: skip
 
     def __init__(
@@ -106,17 +120,17 @@ class FunctionRows(Sequence[FunctionRow]):
         keys: Sequence[Key],
         make: Callable[[], Flat],
         gpu: Mapping[int, Use] | None = None,
-        *,
-        keep: bool = True,
+        sums: Callable[[], PairSums] | None = None,
     ) -> None:
         """Prepare the rows of the table that ``make`` returns.
 
         Args:
             gpu: the GPU work per group.
-            keep: False: a pass over all rows leaves nothing in memory; the next one makes them
-                anew.
+            sums: returns the table's columns; given if a pass over all rows shall leave nothing in
+                memory, and the next one make them anew.
         """
-        self._keep = keep
+        self._keep = sums is None
+        self._sums = sums
         self._keys = keys
         self._make = make
         self._gpu = gpu
@@ -148,9 +162,23 @@ class FunctionRows(Sequence[FunctionRow]):
 
     def self_ms(self, counted: Callable[[Key], bool] = lambda key: True) -> float:
         """Return the self time of all rows, or of some functions', without making the rows."""
-        keys = self._keys
-        rows = self.table().rows.items()
-        return sum([row.self_ns for group, row in rows if counted(keys[group])]) / 1e6
+        keys, sums = self._keys, dict[int, int]()
+        self.add_self_times(sums)
+        return sum([ns for group, ns in sums.items() if counted(keys[group])]) / 1e6
+
+    def add_self_times(self, sums: dict[int, int]) -> Sequence[Key]:
+        """Add the self times in ns per function to ``sums``; return the functions."""
+        if self._sums is None:
+            for group, row in self.table().rows.items():
+                if not _is_empty(row):
+                    sums[group] = sums.get(group, 0) + row.self_ns
+        else:
+            s = self._sums()
+            columns = zip(s.callee, s.self_ns, s.calls, s.resumes, s.raw_ns, strict=True)
+            for group, ns, calls, resumes, raw_ns in islice(columns, 1, None):
+                if calls or resumes or raw_ns:
+                    sums[group] = sums.get(group, 0) + ns
+        return self._keys
 
     def first_keys(self, most: int) -> list[Key]:
         """Return the functions of the first rows, at most ``most``, without making the rows."""
@@ -161,18 +189,23 @@ class FunctionRows(Sequence[FunctionRow]):
     @overload
     def __getitem__(self, index: slice) -> tuple[FunctionRow, ...]: ...
     def __getitem__(self, index: Any) -> Any:
+        if not self._keep:
+            return FunctionRows(self._keys, self._make, self._gpu)[index]
         if self._kept is not None:
             return self._kept[index]
         chosen = self._order()[index]
         if isinstance(index, slice):
-            return tuple([self._row(*item) for item in chosen])
-        return self._row(*chosen)
+            linked = self._linked or _links(self.table(), {group for group, _ in chosen})
+            return tuple([self._row(group, row, linked) for group, row in chosen])
+        group, row = chosen
+        return self._row(group, row, self._all_links())
 
     def __iter__(self) -> Iterator[FunctionRow]:
         if not self._keep:
             return iter(FunctionRows(self._keys, self._make, self._gpu))
         if self._kept is None:
-            made = (self._row(*item) for item in self._order())
+            linked = self._all_links()
+            made = (self._row(*item, linked) for item in self._order())
             if len(self) > _KEPT:
                 return made
             self._kept = tuple(made)
@@ -191,10 +224,13 @@ class FunctionRows(Sequence[FunctionRow]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
-    def _row(self, group: int, row: Row) -> FunctionRow:
+    def _all_links(self) -> tuple[_Links, _Links]:
         if self._linked is None:
             self._linked = _links(self.table())
-        callers, callees = self._linked
+        return self._linked
+
+    def _row(self, group: int, row: Row, linked: tuple[_Links, _Links]) -> FunctionRow:
+        callers, callees = linked
         all_self = self._all_self
         key = self._keys[group]
         # By position, as in _edge.
@@ -223,6 +259,19 @@ class FunctionRows(Sequence[FunctionRow]):
         return _by_time([_edge(self._keys[other], edge) for other, edge in edges])
 
 
+def self_times(tables: Iterable[Sequence[FunctionRow]]) -> list[tuple[Key, float]]:
+    """Return the functions of some threads with their self times in ms, without making the rows."""
+    found: list[tuple[Key, float]] = []
+    sums: dict[int, int] = {}
+    keys: Sequence[Key] = ()
+    for rows in tables:
+        if isinstance(rows, FunctionRows):
+            keys = rows.add_self_times(sums)
+        else:
+            found += [(key_of(row), row.self_ms) for row in rows]
+    return found + [(keys[group], ns / 1e6) for group, ns in sums.items()]
+
+
 def function_keys(rows: Sequence[FunctionRow], most: int) -> list[Key]:
     """Return the functions of the first rows of a table, at most ``most``."""
     return rows.first_keys(most) if isinstance(rows, FunctionRows) else [*map(key_of, rows[:most])]
@@ -234,17 +283,21 @@ _KEPT = 20_000
 #: The tables of more threads need too much memory to keep all of them.
 _FEW_THREADS = 50
 
-_Links = dict[int, list[tuple[int, Row]]]
 
+def _links(table: Flat, of: Collection[int] | None = None) -> tuple[_Links, _Links]:
+    """Return per function its callers and its callees, with the calls from and to them.
 
-def _links(table: Flat) -> tuple[_Links, _Links]:
-    """Return per function its callers and its callees, with the calls from and to them."""
+    Args:
+        of: the functions; None: all.
+    """
     callers: _Links = {}
     callees: _Links = {}
     for (caller, callee), edge in table.edges.items():
         if not _is_empty(edge):
-            callers.setdefault(callee, []).append((caller, edge))
-            callees.setdefault(caller, []).append((callee, edge))
+            if of is None or callee in of:
+                callers.setdefault(callee, []).append((caller, edge))
+            if of is None or caller in of:
+                callees.setdefault(caller, []).append((callee, edge))
     return callers, callees
 
 
@@ -294,10 +347,19 @@ def functions(
     def table(i: int) -> Flat:
         return flatten(trees[i].nodes, groups()[i], columns[i])
 
+    def sums(i: int) -> PairSums:
+        return pair_sums_of(trees[i].nodes, groups()[i], columns[i])
+
+    def whole_table() -> Flat:
+        if keep:
+            return merged(rows.table() for rows in tables)
+        of_all, own_ns = chain.from_iterable(groups()), chain.from_iterable(columns)
+        return flatten(joined(trees), list(of_all), list(own_ns))
+
     uses = _uses_by_thread(snapshot, groups(), gpu) if gpu.known else [None] * len(trees)
     keep = len(trees) <= _FEW_THREADS
     tables = [
-        FunctionRows(snapshot.keys, partial(table, i), uses[i], keep=keep)
+        FunctionRows(snapshot.keys, partial(table, i), uses[i], None if keep else partial(sums, i))
         for i in range(len(trees))
     ]
     threads = [
@@ -315,7 +377,7 @@ def functions(
         return tuple(threads), tables[0]
     whole = FunctionRows(
         snapshot.keys,
-        lambda: merged(rows.table() for rows in tables),
+        whole_table,
         gpu.by_group(groups()) if gpu.known else None,
     )
     return tuple(threads), whole

@@ -1,6 +1,7 @@
 """Tells whose code a function is: the program's, a library's, or fastprof's."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from fastprof.names import file_name
@@ -44,6 +45,12 @@ def is_own(key: Key) -> bool:
     return key.name == _FOLDED or is_own_file(key.file)
 
 
+def own_keys(keys: Sequence[Key]) -> frozenset[int]:
+    """Return the numbers of fastprof's functions."""
+    files = frozenset(filter(is_own_file, {key.file for key in keys}))
+    return frozenset([i for i, k in enumerate(keys) if k.file in files or k.name == _FOLDED])
+
+
 @lru_cache(_FILES)
 def _is_library_file(file: str) -> bool:
     if _DEMO.search(file.replace("\\", "/")):
@@ -67,7 +74,7 @@ def is_users(key: Key) -> bool:
     return key.kind == "python" and is_users_file(key.file) and key.name != _FOLDED
 
 
-_IMPORTERS = ("_find_and_load", "__import__")
+_IMPORTERS = frozenset(("_find_and_load", "__import__"))
 
 
 def begins_import(file: str, name: str) -> bool:
@@ -75,8 +82,16 @@ def begins_import(file: str, name: str) -> bool:
     return name in _IMPORTERS and "importlib" in file
 
 
+def begin_imports(keys: Sequence[Key]) -> list[bool]:
+    """Return per key whether an import begins with it."""
+    return [key.name in _IMPORTERS and "importlib" in key.file for key in keys]
+
+
 def import_class(file: str, name: str) -> int:
-    """Return the class of code for ``Recorder.export(fold_imports=)``."""
+    """Return the class of code for ``Recorder.export(fold_imports=)``.
+
+    It depends on the name only if that begins with "_" or "<".
+    """
     if name in _IMPORTERS and "importlib" in file:
         return 3
     if is_users_file(file):

@@ -7,11 +7,18 @@ one, until the next function of the program.
 
 from collections.abc import Mapping, Sequence
 
-from fastprof.report.origin import begins_import, is_own, is_private, is_users, shown_name
+from fastprof.report.origin import (
+    begins_import,
+    is_own,
+    is_private,
+    is_users,
+    is_users_file,
+    shown_name,
+)
 from fastprof.report.run_phases import IMPORTS
 from fastprof.snapshot import Key
 
-_FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+_FOLDED = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"))
 #: ``eval`` and ``exec`` by name run or import a module.
 _PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
 
@@ -27,13 +34,27 @@ def kind_of(key: Key) -> str:
     return "inner" if (key.qualname or key.name) in _PLUMBING else "library"
 
 
+def kinds_of(keys: Sequence[Key]) -> list[str]:
+    """Return the kind of each key, for a tree with many functions in few files."""
+    files = frozenset(filter(is_users_file, {key.file for key in keys}))
+    return [
+        "user"
+        if key.file in files and key.kind == "python" and key.name[:1] not in "<("
+        else kind_of(key)
+        for key in keys
+    ]
+
+
 def library_name(key: Key) -> str:
     """Return the name of a library function that stands for what it calls."""
     return IMPORTS if begins_import(key.file, key.name) else shown_name(key)
 
 
 def led_to(
-    parent: Sequence[int], node_key: Sequence[int], keys: Sequence[Key], kinds: Mapping[int, str]
+    parent: Sequence[int],
+    node_key: Sequence[int],
+    keys: Sequence[Key],
+    kinds: Mapping[int, str] | Sequence[str],
 ) -> list[int]:
     """Return per node the node of the library function that stands for it; 0: none does.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.report.correct import HOOK, correct
-from fastprof.report.origin import begins_import
+from fastprof.report.origin import begin_imports
 from fastprof.report.tree import at_or_below
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
@@ -157,7 +157,7 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
 
 def _imports_ns(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> int:
     """Return the time below set-up's import statements, in the thread that imported most."""
-    finds = [begins_import(key.file, key.name) for key in snapshot.keys]
+    finds = begin_imports(snapshot.keys)
     setup = RUN_PHASES.index("setup")
     most = 0
     for tree, column in zip(snapshot.threads, columns, strict=True):

@@ -6,10 +6,10 @@ of nodes.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
-from fastprof.snapshot import Key, NodeTable
+from fastprof.snapshot import Key, NodeTable, ThreadTree
 
 _Number = TypeVar("_Number", int, float)
 
@@ -58,6 +58,18 @@ def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Num
     for i in range(len(sums) - 1, 0, -1):
         sums[parent[i]] += sums[i]
     return sums
+
+
+def joined(trees: Sequence[ThreadTree]) -> NodeTable:
+    """Return the trees as one: the roots of the others are nodes below the first one."""
+    parent: list[int] = []
+    for tree in trees:
+        at = len(parent)
+        parent += [above + at for above in tree.nodes.parent]
+        parent[at] = 0 if at else -1
+    tables = [(t.nodes.key, t.nodes.calls, t.nodes.resumes, t.nodes.self_ns) for t in trees]
+    columns = (tuple(chain.from_iterable(of)) for of in zip(*tables, strict=True))
+    return NodeTable(tuple(parent), *columns)
 
 
 def child_links(parent: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:

@@ -15,9 +15,9 @@ from operator import add
 
 from fastprof.report.correct import correct
 from fastprof.report.model import Report
-from fastprof.report.origin import is_own, is_private, package_of, shown_name
+from fastprof.report.origin import is_private, own_keys, package_of, shown_name
 from fastprof.report.plain_steps import function_scale
-from fastprof.report.program import kind_of, led_to, library_name
+from fastprof.report.program import kinds_of, led_to, library_name
 from fastprof.report.run_phases import beyond_steps_ns
 from fastprof.report.tree import callers_first, subtree_sums
 from fastprof.snapshot import Key, Snapshot
@@ -114,9 +114,9 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     scale = function_scale(report)
     if report.overhead.corrected or scale != 1.0:
         # fastprof's own functions are a part of its cost.
-        own = [is_own(key) for key in snapshot.keys]
+        own = own_keys(snapshot.keys)
         column = [
-            0.0 if own[key] else ns * scale
+            0.0 if key in own else ns * scale
             for key, ns in zip(snapshot.threads[number].nodes.key, column, strict=True)
         ]
     whole = float(sum(column))
@@ -143,7 +143,7 @@ def _entries(
     unless that is a recursion: it belongs to the outermost activation.
     """
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
-    kinds = {number: kind_of(key) for number, key in enumerate(keys)}
+    kinds = kinds_of(keys)
     all_ns = [0.0] * len(keys)
     for key, ns in zip(nodes.key, subtree_sums(nodes.parent, self_ns), strict=True):
         all_ns[key] += ns
@@ -181,15 +181,17 @@ def _entries(
         else:
             own_ns[user[i]] += self_ns[i]
     entries.sum_up()
-    return entries, [keys[k] for k in library], _Folded(snapshot, number, self_ns)
+    return entries, [keys[k] for k in library], _Folded(snapshot, number, self_ns, kinds)
 
 
 class _Folded:
     """Looks into the library functions that were folded."""
 
-    def __init__(self, snapshot: Snapshot, number: int, self_ns: Sequence[float]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, number: int, self_ns: Sequence[float], kinds: Sequence[str]
+    ) -> None:
         self._keys, self._nodes = snapshot.keys, snapshot.threads[number].nodes
-        self._self_ns = self_ns
+        self._self_ns, self._kinds = self_ns, kinds
         self._total_ns: list[float] = []
         self._children: dict[int, list[int]] = {}
 
@@ -254,8 +256,8 @@ class _Folded:
         pending = list(nodes)
         while pending:
             for i in self._children.get(pending.pop(), ()):
-                key = self._key(i)
-                inner = kind_of(key) == "inner" or key.kind == "c" or is_private(key)
+                key, kind = self._key(i), self._kinds[self._nodes.key[i]]
+                inner = kind == "inner" or key.kind == "c" or is_private(key)
                 if inner or self._name(i) == name:
                     pending.append(i)
                 else:
@@ -267,11 +269,11 @@ class _Folded:
 
         Imports are a separate part.
         """
-        apart = [kind_of(key) in ("user", "import") for key in self._keys]
+        key, parent, kinds = self._nodes.key, self._nodes.parent, self._kinds
         self._total_ns = list(map(float, self._self_ns))
         for i in range(len(self._nodes) - 1, 0, -1):
-            if not apart[self._nodes.key[i]]:
-                above = self._nodes.parent[i]
+            if kinds[key[i]] not in ("user", "import"):
+                above = parent[i]
                 self._total_ns[above] += self._total_ns[i]
                 self._children.setdefault(above, []).append(i)
 

@@ -446,8 +446,7 @@ class Snapshot(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers for ``json.dumps``."""
-        forms = [[i, key.form] for i, key in enumerate(self.keys) if key.form != "short"]
-        return {"schema": self.schema, **Record.to_dict(self), "forms": forms}
+        return {"schema": self.schema, **Record.to_dict(self), "forms": forms_of(self.keys)}
 
     @staticmethod
     def from_dict(data: object) -> "Snapshot":
@@ -463,6 +462,11 @@ class Snapshot(Record):
         made = read(Snapshot, data, "")
         assert isinstance(data, dict)
         return replace(made, keys=with_forms(made.keys, data))
+
+
+def forms_of(keys: Sequence[Key]) -> list[list[int | str]]:
+    """Return the forms of keys as :func:`with_forms` reads them."""
+    return [[i, key.form] for i, key in enumerate(keys) if key.form != "short"]
 
 
 def with_forms(keys: Sequence[Key], data: Mapping[str, Any]) -> tuple[Key, ...]:

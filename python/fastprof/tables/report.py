@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fastprof.report.figures import counted, plural
+from fastprof.report.functions import self_times
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
@@ -354,10 +355,9 @@ def _threads_name(name: str, ended: bool, count: int) -> str:
 def _most_self_time(threads: Sequence[ThreadTable], *, waits: bool = True) -> tuple[str, str]:
     """Return the number of functions of these threads, and the one with most self time."""
     times: dict[tuple[str, str, int], float] = {}
-    for row in (row for thread in threads for row in thread.functions):
-        if not waits and is_wait(row):
-            continue
-        key = row.qualname, row.file, row.line
-        times[key] = times.get(key, 0.0) + row.self_ms
+    for key, self_ms in self_times(thread.functions for thread in threads):
+        if waits or not is_wait(key):
+            name = key.qualname, key.file, key.line
+            times[name] = times.get(name, 0.0) + self_ms
     most = max(times, key=lambda key: times[key], default=("", "", 0))
     return str(len(times)), short(most[0])

@@ -62,15 +62,24 @@ class Frames:
             self._users.add(number)
         return number
 
-    def columns(self) -> dict[str, list[int]]:
-        """Return ``name``, ``kind``, ``file``, ``line``, and ``users``: frames of the program."""
+    def columns(self, graphs: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+        """Return ``name``, ``kind``, ``file``, ``line``, and ``users``: frames of the program.
+
+        Frames that no graph draws are left out; this numbers those of ``graphs`` anew.
+        """
+        drawn = sorted({0}.union(*(graph["frame"] for graph in graphs)))
+        new = {old: i for i, old in enumerate([old for old in drawn if old >= 0])}
+        for graph in graphs:
+            graph["frame"] = [new.get(of, of) for of in graph["frame"]]
+            graph["title"] = graph["frame"][0]
         number = self._strings.number
+        rows = [row for i, row in enumerate(self._numbers) if i in new]
         return {
-            "name": [number(row[0]) for row in self._numbers],
-            "kind": [number(row[1]) for row in self._numbers],
-            "file": [number(row[2]) for row in self._numbers],
-            "line": [row[3] for row in self._numbers],
-            "users": sorted(self._users),
+            "name": [number(row[0]) for row in rows],
+            "kind": [number(row[1]) for row in rows],
+            "file": [number(row[2]) for row in rows],
+            "line": [row[3] for row in rows],
+            "users": [new[old] for old in sorted(self._users) if old in new],
         }
 
 
@@ -92,7 +101,7 @@ def flame_columns(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any
             for tree, inclusive in zip(trees, sums, strict=True)
             if inclusive[0]
         ]
-    return {"frames": frames.columns(), "graphs": graphs} if graphs else None
+    return {"frames": frames.columns(graphs), "graphs": graphs} if graphs else None
 
 
 def _time_trees(view: PhaseView, frames: Frames, *, workers: bool) -> list[Tree]:

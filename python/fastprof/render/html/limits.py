@@ -14,9 +14,9 @@ class PageLimits:
     limit of one of them, ``source_characters`` of all.
     """
 
-    contexts: int = 250_000
-    functions: int = 100_000
-    edges: int = 300_000
+    contexts: int = 100_000
+    functions: int = 20_000
+    edges: int = 100_000
     rows: int = 500
     sources: int = 60
     source_lines: int = 60
