@@ -20,7 +20,7 @@ put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
 {
     const fp_series *s = &t->split->measured.series;
     uint64_t row = nth % FP_STEPS_RECENT;
-    int64_t delay_ns = s->delay_ns[row];
+    int64_t delay_ns = s->row[row].delay_ns;
     *into = (fp_pair_step){.ticks = t->steps->measured.recent[row],
                            .delay_ns = delay_ns > 0 ? delay_ns : 0};
     for (uint32_t i = 0; i < columns_of(s); i++) {

@@ -1,6 +1,7 @@
-/* steps_series: the last measured steps, one by one, as columns of a ring.
- * Row i belongs to fp_steps.recent[i].  A section gets a column, the only
- * allocation here, when it first runs. */
+/* steps_series: the last measured steps, one by one, as rows of a ring.  Row i
+ * belongs to fp_steps.recent[i].  A row is two cache lines; columns of their
+ * own would be one per value, which share their sets in the cache.  A section
+ * gets a column, the only allocation here, when it first runs. */
 #ifndef FP_CORE_STEPS_SERIES_H
 #define FP_CORE_STEPS_SERIES_H
 
@@ -14,17 +15,24 @@ typedef struct fp_series_column {
     int64_t *ticks;      /* owned; ring of FP_STEPS_RECENT */
 } fp_series_column;
 
-typedef struct fp_series {
-    int64_t number[FP_STEPS_RECENT]; /* number in the run, from 0 */
-    int64_t start[FP_STEPS_RECENT];  /* ticks */
-    int64_t cpu_ns[FP_STEPS_RECENT];
-    int64_t gc_ticks[FP_STEPS_RECENT];
-    int64_t switches[FP_STEPS_RECENT];
-    int64_t faults[FP_STEPS_RECENT];
-    int64_t delay_ns[FP_STEPS_RECENT]; /* ready to run, without a CPU */
+typedef struct fp_series_row {
+    int64_t number; /* in the run, from 0 */
+    int64_t start;  /* ticks */
+    int64_t cpu_ns;
+    int64_t gc_ticks;
+    int64_t switches;
+    int64_t faults;
+    int64_t delay_ns; /* ready to run, without a CPU */
     /* In ticks; -1: functions were not recorded. */
-    int64_t communication[FP_STEPS_RECENT];
-    int64_t autograd[FP_STEPS_RECENT];
+    int64_t communication;
+    int64_t autograd;
+} fp_series_row;
+
+/* From a value of a row to the same one of the next. */
+enum { FP_SERIES_STRIDE = sizeof(fp_series_row) / sizeof(int64_t) };
+
+typedef struct fp_series {
+    fp_series_row row[FP_STEPS_RECENT];
     fp_series_column column[FP_SERIES_COLUMNS];
     uint32_t columns;
     uint32_t left_out; /* sections without a column: too many, or no memory */

@@ -244,27 +244,29 @@ static void
 put_row(const fp_split *s, fp_split_steps *of, uint32_t row, uint64_t number,
         int64_t start, unsigned watched, const fp_usage *now)
 {
-    fp_series *series = &of->series;
-    series->number[row] = (int64_t)number;
     int64_t cpu_ns = spent(s->at.cpu_ns, now->cpu_ns);
-    series->start[row] = start;
-    series->cpu_ns[row] = cpu_ns;
-    series->gc_ticks[row] = s->step.kind[FP_KIND_GC];
-    series->switches[row] = spent(s->at.switches, now->switches);
-    series->faults[row] = spent(s->at.faults, now->faults);
-    series->delay_ns[row] =
-        s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
     of->delay_steps += s->delay_at_ns >= 0;
     int seen = (watched & FP_SIGNAL_FUNCTIONS) != 0;
     /* A wait for the GPU during a collection is subtracted twice; a negative
      * sum must not look like -1, which means unknown. */
     int64_t communication = s->step.kind[FP_KIND_COMMUNICATION];
     int64_t autograd = s->step.kind[FP_KIND_AUTOGRAD];
-    series->communication[row] = !seen               ? -1
-                                 : communication > 0 ? communication
-                                                     : 0;
-    series->autograd[row] = !seen ? -1 : autograd > 0 ? autograd : 0;
-    fp_series_put_sections(series, row);
+    of->series.row[row] = (fp_series_row){
+        .number = (int64_t)number,
+        .start = start,
+        .cpu_ns = cpu_ns,
+        .gc_ticks = s->step.kind[FP_KIND_GC],
+        .switches = spent(s->at.switches, now->switches),
+        .faults = spent(s->at.faults, now->faults),
+        .delay_ns = s->delay_at_ns < 0 ? -1 : step_delay(s),
+        .communication = !seen               ? -1
+                         : communication > 0 ? communication
+                                             : 0,
+        .autograd = !seen          ? -1
+                    : autograd > 0 ? autograd
+                                   : 0,
+    };
+    fp_series_put_sections(&of->series, row);
     if (cpu_ns >= 0) {
         of->cpu_ns += cpu_ns;
         of->cpu_steps++;

@@ -53,14 +53,14 @@ fp_usage_init(fp_usage_meter *m, fp_usage_source source, const fp_clock *clock)
         m->clock = clock;
         m->ns_per_tick = fp_clock_ns_per_tick(clock);
         m->near_ticks = (int64_t)(FP_USAGE_NEAR_NS / m->ns_per_tick);
+        m->end_ticks = m->near_ticks;
     }
 }
 
-static int
-is_near(const fp_usage_meter *m, int64_t now)
+static int64_t
+reckon(const fp_usage_meter *m, int64_t now)
 {
-    return m->read_ns >= 0 && now < m->read_at + m->near_ticks &&
-           now > m->read_at - m->near_ticks;
+    return m->read_ns + (int64_t)((double)(now - m->read_at) * m->ns_per_tick);
 }
 
 static int64_t
@@ -69,32 +69,57 @@ told(fp_usage_meter *m, int64_t cpu_ns)
     /* The estimate was too high because the thread was off the CPU.  A larger
      * difference means another clock: a forked child's. */
     if (m->clock != NULL && cpu_ns >= 0 && cpu_ns < m->told_ns &&
-        m->told_ns - cpu_ns <= FP_USAGE_NEAR_NS) {
+        m->told_ns - cpu_ns <= FP_USAGE_FAR_NS) {
         cpu_ns = m->told_ns;
     }
     m->told_ns = cpu_ns;
     return cpu_ns;
 }
 
+/* Was the thread on the CPU since the last reading?  Then the next one may
+ * come later. */
+static void
+adapt(fp_usage_meter *m, int64_t cpu_ns, int64_t now)
+{
+    int64_t off_ns = reckon(m, now) - cpu_ns;
+    if (m->read_ns < 0 || off_ns < -FP_USAGE_NEAR_NS ||
+        off_ns > FP_USAGE_NEAR_NS) {
+        m->end_ticks = m->near_ticks;
+    }
+    else if (now - m->read_at >= m->end_ticks) {
+        int64_t most = m->near_ticks * (FP_USAGE_FAR_NS / FP_USAGE_NEAR_NS);
+        m->end_ticks = m->end_ticks * 2 < most ? m->end_ticks * 2 : most;
+    }
+}
+
 int64_t
 fp_usage_cpu_read(fp_usage_meter *m)
 {
-    m->read_ns = m->source.cpu_ns(m->source.ctx);
+    int64_t cpu_ns = m->source.cpu_ns(m->source.ctx);
     if (m->clock != NULL) {
-        m->read_at = fp_clock_now(m->clock);
+        int64_t now = fp_clock_now(m->clock);
+        adapt(m, cpu_ns, now);
+        m->read_at = now;
     }
-    return told(m, m->read_ns);
+    m->read_ns = cpu_ns;
+    return told(m, cpu_ns);
+}
+
+static int64_t
+cpu_within(fp_usage_meter *m, int64_t now, int64_t ticks)
+{
+    if (m->read_ns < 0 || now >= m->read_at + ticks ||
+        now <= m->read_at - m->near_ticks) {
+        return fp_usage_cpu_read(m);
+    }
+    m->reckoned++;
+    return told(m, reckon(m, now));
 }
 
 int64_t
 fp_usage_cpu(fp_usage_meter *m, int64_t now)
 {
-    if (!is_near(m, now)) {
-        return fp_usage_cpu_read(m);
-    }
-    m->reckoned++;
-    return told(m, m->read_ns +
-                       (int64_t)((double)(now - m->read_at) * m->ns_per_tick));
+    return cpu_within(m, now, m->near_ticks);
 }
 
 fp_usage
@@ -120,7 +145,7 @@ fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
              int64_t now)
 {
     fp_usage usage = *before;
-    usage.cpu_ns = fp_usage_cpu(m, now);
+    usage.cpu_ns = cpu_within(m, now, m->end_ticks);
     double wall_ns = (double)ticks * m->ns_per_tick;
     m->off_ns += wall_ns - (double)(usage.cpu_ns - before->cpu_ns);
     m->off_ns = m->off_ns > 0 ? m->off_ns : 0;

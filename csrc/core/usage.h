@@ -3,7 +3,8 @@
  *
  * A reading of the CPU time is extrapolated for FP_USAGE_NEAR_NS before and
  * after it, as if the thread had the CPU all the time; the next reading
- * corrects the error.  The counts are read once the thread was off the CPU,
+ * corrects the error.  At the end of a step, that is up to FP_USAGE_FAR_NS: as
+ * long as readings find that the thread does have the CPU.  The counts are read once the thread was off the CPU,
  * since the last reading, for longer than that and 1/1024 of the step.
  * Shorter absences appear in a later step.
  *
@@ -33,7 +34,7 @@ typedef struct fp_usage_source {
 fp_usage_source
 fp_usage_of_thread(fp_run_delay *delay);
 
-enum { FP_USAGE_NEAR_NS = 20000 };
+enum { FP_USAGE_NEAR_NS = 20000, FP_USAGE_FAR_NS = 1000000 };
 
 /* Used by one thread. */
 typedef struct fp_usage_meter {
@@ -41,9 +42,10 @@ typedef struct fp_usage_meter {
     const fp_clock *clock; /* borrowed; NULL: never extrapolate */
     double ns_per_tick;
     int64_t near_ticks;
-    int64_t read_at; /* time of the last reading, in ticks */
-    int64_t read_ns; /* its CPU time; -1: none */
-    int64_t told_ns; /* the last result */
+    int64_t end_ticks; /* the same at the end of a step */
+    int64_t read_at;   /* time of the last reading, in ticks */
+    int64_t read_ns;   /* its CPU time; -1: none */
+    int64_t told_ns;   /* the last result */
     double off_ns; /* estimated time off the CPU since the counts were read */
     uint64_t reckoned;
 } fp_usage_meter;

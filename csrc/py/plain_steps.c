@@ -10,12 +10,11 @@
 #include <stddef.h>
 
 /* The arguments of PlainSteps(), before the recorder. */
-enum { BEFORE, AFTER, LEFT, DUE, RUN, LOADING, CLAIMS, FLAGS, OBJECTS };
+enum { BEFORE, AFTER, LEFT, DUE, LOADING, CLAIMS, FLAGS, OBJECTS };
 
-/* Attributes: of RUN, of LOADING, and two of FLAGS. */
-enum { NEXT_EVENT, TRAIN_TAG, FETCHED, BACKWARD, NAMES };
-static const char *const names[NAMES] = {"next_event", "train_tag", "fetched",
-                                         "backward"};
+/* Attributes: of LOADING, and two of FLAGS. */
+enum { TRAIN_TAG, FETCHED, BACKWARD, NAMES };
+static const char *const names[NAMES] = {"train_tag", "fetched", "backward"};
 
 typedef struct plain_steps {
     PyObject_HEAD
@@ -37,7 +36,7 @@ plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     if (PyTuple_GET_SIZE(args) != OBJECTS + 1 ||
         (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 9 arguments");
+        PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 8 arguments");
         return NULL;
     }
     PyObject *recorder = PyTuple_GET_ITEM(args, OBJECTS);
@@ -202,29 +201,18 @@ has_tag(const plain_steps *p)
     return same;
 }
 
-/* Ends the step.  Returns its number, or NULL without an exception: the
+/* Ends the step.  Returns whether work is due after it.  Does nothing if the
  * program ends steps itself. */
-static PyObject *
+static int
 end_step(plain_steps *p)
 {
     if (steps_of(p->recorder) != p->seen) {
-        return NULL;
+        return 0;
     }
-    PyObject *count = fp_recorder_step_method((PyObject *)p->recorder, NULL);
+    fp_recorder_end_step(p->recorder);
     p->taken++;
     p->seen = steps_of(p->recorder);
-    (void)fp_error_drop();
-    return count;
-}
-
-static int
-is_due(const plain_steps *p, PyObject *count)
-{
-    PyObject *next = PyObject_GetAttr(p->object[RUN], p->name[NEXT_EVENT]);
-    int due = next != NULL && PyObject_RichCompareBool(count, next, Py_GE) > 0;
-    Py_XDECREF(next);
-    (void)fp_error_drop();
-    return due;
+    return p->seen >= p->recorder->next_event;
 }
 
 /* After optimizer.step(), likewise. */
@@ -243,21 +231,14 @@ plain_after(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
             (void)fp_error_drop();
         }
     }
-    PyObject *count = end_step(p);
+    int due = end_step(p);
     p->ticks += fp_clock_now(&p->recorder->clock) - began;
-    if (count == NULL) {
+    if (!due) {
         Py_RETURN_NONE;
     }
-    PyObject *done = NULL;
-    if (is_due(p, count)) {
-        PyObject *due = Py_NewRef(p->object[DUE]);
-        done = PyObject_CallOneArg(due, count);
-        Py_DECREF(due);
-    }
-    else {
-        done = Py_NewRef(Py_None);
-    }
-    Py_DECREF(count);
+    PyObject *function = Py_NewRef(p->object[DUE]);
+    PyObject *done = PyObject_CallFunction(function, "K", p->seen);
+    Py_DECREF(function);
     return done;
 }
 

@@ -47,6 +47,7 @@ typedef struct fp_recorder {
     fp_thread *threads; /* owned; newest first; user = its fp_life */
     fp_thread *ended;   /* owned or NULL: joined records of ended threads */
     fp_thread *stepper; /* borrowed: the training thread */
+    unsigned long long next_event; /* steps after which its user has work */
     uint32_t thread_count;
     uint32_t sweep_at; /* number of threads at which to look for ended ones */
     uint64_t threads_seen;

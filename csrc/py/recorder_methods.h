@@ -48,6 +48,10 @@ fp_recorder_begin_unprofiled_method(PyObject *self, PyObject *ignored);
 PyObject *
 fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid);
 
+/* Ends a step; a call in another thread than the steps' is counted. */
+void
+fp_recorder_end_step(fp_recorder *r);
+
 PyObject *
 fp_recorder_step_method(PyObject *self, PyObject *ignored);
 

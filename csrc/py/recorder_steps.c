@@ -197,11 +197,10 @@ fp_recorder_step_count(const fp_recorder *r)
                                                   : 0);
 }
 
-PyObject *
-fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+void
+fp_recorder_end_step(fp_recorder *r)
 {
     FP_GUARD();
-    fp_recorder *r = fp_recorder_cast(self);
     fp_section_end_lingering(r);
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
     if (t != NULL && t == r->stepper) {
@@ -217,5 +216,11 @@ fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     else if (t != NULL) {
         r->recording.wrong_step_thread++;
     }
-    return fp_recorder_step_count(r);
+}
+
+PyObject *
+fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_end_step(fp_recorder_cast(self));
+    return fp_recorder_step_count(fp_recorder_cast(self));
 }

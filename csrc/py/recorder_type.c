@@ -310,6 +310,7 @@ static PyMemberDef recorder_members[] = {
      NULL},
     {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
      NULL},
+    {"next_event", T_ULONGLONG, offsetof(fp_recorder, next_event), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -228,6 +228,7 @@ class Recorder:
     def external_timer(self) -> bool: ...
     @property
     def subcalls(self) -> bool: ...
+    next_event: int  # number of steps after which the run has work
     @property
     def sync(self) -> bool: ...  # whether sections synchronize by default
     @sync.setter
@@ -338,7 +339,7 @@ class PlainSteps:
     """Ends the steps of an optimizer while each is like its last one.
 
     :meth:`before` and :meth:`after` call ``left()``, then the functions of these names, for
-    anything else.  After a step that reaches ``run.next_event`` they call ``due(count)``.
+    anything else.  After a step that reaches ``recorder.next_event`` they call ``due(count)``.
     """
 
     def __init__(
@@ -347,7 +348,6 @@ class PlainSteps:
         after: Callable[..., Any],
         left: Callable[[], object],
         due: Callable[[int], object],
-        run: object,
         loading: object,
         claims: list[object],
         flags: object,

@@ -101,8 +101,8 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     CHECK_UINT(t->steps->apart, 4);
     CHECK_UINT(t->steps->measured.count, 13);
     CHECK_INT(t->steps->measured.sum_ticks, 6 * 100 + 15 + 7 * 200 + 21);
-    CHECK_INT(t->split->measured.series.number[5], 6);
-    CHECK_INT(t->split->measured.series.number[6], 11);
+    CHECK_INT(t->split->measured.series.row[5].number, 6);
+    CHECK_INT(t->split->measured.series.row[6].number, 11);
     destroy(t, &m);
 }
 
@@ -305,8 +305,8 @@ FP_TEST(pairs_plain_steps_have_sums_and_a_series)
     CHECK_UINT(s->measured.count, 2);
     CHECK_INT(s->measured.sum_ticks, 210);
     const fp_series *series = &t->split->plain->series;
-    CHECK_INT(series->number[0], 4);
-    CHECK_INT(series->number[4], 8);
+    CHECK_INT(series->row[0].number, 4);
+    CHECK_INT(series->row[4].number, 8);
     CHECK_UINT(series->columns, 1);
     CHECK_INT(series->column[0].ticks[1], 25);
     fp_section_table of = fp_thread_sections_of(t, FP_RUN_UNPROFILED);

@@ -49,7 +49,7 @@ meter(life *l)
     fp_usage_init(&m, (fp_usage_source){read_cpu, read_counts, read_delay, l},
                   NULL);
     m.ns_per_tick = 0.5;
-    m.near_ticks = FP_USAGE_NEAR_NS * 2;
+    m.near_ticks = m.end_ticks = FP_USAGE_NEAR_NS * 2;
     m.clock = &l->clock;
     return m;
 }
@@ -153,6 +153,58 @@ FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
     CHECK_UINT(l.counts, 3);
     at = one_step(&l, &m, at, 1000000, 35000);
     CHECK_UINT(l.counts, 4);
+}
+
+FP_TEST(usage_of_short_steps_on_the_cpu_is_read_once_per_millisecond)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m = meter(&l);
+    fp_usage at = fp_usage_begin(&m, l.now);
+    for (int i = 0; i < 100; i++) {
+        at = one_step(&l, &m, at, 100000, 0);
+    }
+    uint64_t before = l.readings;
+    for (int i = 0; i < 1000; i++) {
+        at = one_step(&l, &m, at, 100000, 0);
+        CHECK_INT(at.cpu_ns, l.cpu_ns);
+    }
+    CHECK_UINT(l.readings - before, 100);
+    /* A longer step is always read, so it has its own wait; then every step
+     * is, until the thread keeps the CPU again. */
+    at = one_step(&l, &m, at, 100000, 5000000);
+    CHECK_INT(at.cpu_ns, l.cpu_ns);
+    before = l.readings;
+    for (int i = 0; i < 10; i++) {
+        at = one_step(&l, &m, at, 100000, 50000);
+        CHECK_INT(at.cpu_ns, l.cpu_ns);
+    }
+    CHECK_UINT(l.readings - before, 10);
+}
+
+FP_TEST(usage_never_goes_back_if_a_short_step_waits)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        life l;
+        init_life(&l);
+        fp_usage_meter m = meter(&l);
+        uint64_t state = seed;
+        fp_usage at = fp_usage_begin(&m, l.now);
+        int64_t last = at.cpu_ns;
+        for (int i = 0; i < 2000; i++) {
+            at = one_step(
+                &l, &m, at, 1 + fake_below(&state, 90000),
+                fake_below(&state, 20) == 0 ? fake_below(&state, 900000) : 0);
+            CHECK(at.cpu_ns >= last);
+            CHECK(at.cpu_ns >= l.cpu_ns - FP_USAGE_NEAR_NS);
+            CHECK(at.cpu_ns <= l.cpu_ns + FP_USAGE_FAR_NS);
+            last = at.cpu_ns;
+        }
+        /* The sum is right once the thread has had the CPU for a while. */
+        pass(&l, FP_USAGE_FAR_NS, true);
+        at = one_step(&l, &m, at, FP_USAGE_FAR_NS, 0);
+        CHECK_INT(at.cpu_ns, l.cpu_ns);
+    }
 }
 
 FP_TEST(usage_without_a_clock_always_reads)

@@ -40,7 +40,7 @@ class Part:
         return sys.maxsize
 
     def at_step(self, count: int) -> None:
-        """Do the work that is due after ``count`` steps; called more often than asked for."""
+        """Do the work that is due after ``count`` steps; at times it is called earlier."""
 
     def switch_sections(self, on: bool) -> bool:
         """Give the next steps their automatic sections, or none; return whether that was done.

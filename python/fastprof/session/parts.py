@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -68,10 +68,22 @@ class Parts(list[Part]):
         """Return the part of that class."""
         return next(part for part in self if isinstance(part, kind))
 
-    def that_have(self, method: str) -> list[Part]:
-        """Return the parts that override ``method``: half of them do nothing at most steps."""
-        inherited = getattr(Part, method)
-        return [part for part in self if getattr(type(part), method) is not inherited]
+    #: Those that override ``at_step``, of how many parts: half of them do nothing at steps.
+    _at_steps: tuple[int, Sequence[Part]] = (0, ())
+    #: They, and the number of steps after which each has work.
+    _planned: Sequence[tuple[int, Part]] = ()
+
+    def plan(self, count: int) -> int:
+        """Return the number of steps after which a part has work; ``count`` have ended."""
+        if len(self) != self._at_steps[0]:  # an integration has added or removed its part
+            at_steps = [part for part in self if type(part).at_step is not Part.at_step]
+            self._at_steps = len(self), at_steps
+        self._planned = [(part.next_step(count), part) for part in self._at_steps[1]]
+        return min([due for due, _ in self._planned])
+
+    def due(self, count: int) -> list[Part]:
+        """Return the parts that have work after ``count`` steps, by the last :meth:`plan`."""
+        return [part for due, part in self._planned if due <= count]
 
 
 def make_parts(run: Shared, options: Options) -> Parts:

@@ -46,8 +46,6 @@ class Run:
     def __init__(self, options: Options, *, enabled: bool) -> None:
         self._options = options
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
-        #: Number of steps after which work is due.
-        self.next_event = 1
         self._ending_in = 0  # ident of the thread that ends the run
         self.faults = Faults()
         #: Which process of a distributed job this is.
@@ -106,7 +104,7 @@ class Run:
                 else:
                     self.protect(part.kind, part.begin)
             self.recorder.mark()
-            self.next_event = self._event_after(0)
+            self.recorder.next_event = self.parts.plan(0)
         except BaseException:
             try:
                 self._each(begun[::-1], "end")
@@ -198,7 +196,7 @@ class Run:
         if self._state != _RUNNING:
             return self._step_outside()
         count = self.recorder.step()
-        if count >= self.next_event:
+        if count >= self.recorder.next_event:
             self.after_step(count)
         return count
 
@@ -324,25 +322,23 @@ class Run:
 
     # -- between steps ---------------------------------------------------------
 
-    def _event_after(self, count: int) -> int:
-        """Return the next step count at which work may be due."""
-        return min([part.next_step(count) for part in self.parts.that_have("next_step")])
-
     def _after_step(self, count: int) -> None:
-        for part in self.parts.that_have("at_step"):
+        if not self.recorder.next_event:  # it has changed since
+            self.parts.plan(count - 1)
+        for part in self.parts.due(count):
             if part.between_steps:
                 began = clock()
                 self.protect(part.kind, part.at_step, count)
                 self.own_time.apart_ns += clock() - began
             else:
                 self.protect(part.kind, part.at_step, count)
-        self.next_event = self._event_after(count)
+        self.recorder.next_event = self.parts.plan(count)
 
     def phase_begins(self) -> None:
         """Let the parts know that another phase begins."""
         for part in self.parts:
             if part.phase_begins():
-                self.next_event = 0
+                self.recorder.next_event = 0
 
     def protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
         """Run ``action``; turn its exceptions into faults."""

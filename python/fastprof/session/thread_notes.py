@@ -1,19 +1,24 @@
 """Remembers the names of threads, which may have ended by the time of a report."""
 
+import sys
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
 from fastprof.capture.convert import thread_names
+from fastprof.clock import time
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
 
 #: Names that are remembered.
 _MOST_NAMES = 10_000
 
+#: Short steps are many: the names are asked for about that often, in s.
+_EVERY_S = 0.05
+
 
 class ThreadNotes(Part):
-    """The names that a run's threads had when something else was due."""
+    """The names that a run's threads had in the course of the run."""
 
     kind = "thread"
 
@@ -21,8 +26,18 @@ class ThreadNotes(Part):
         self._names: dict[int, str] = {}
         # A thread that starts later may get the ident of the training thread.
         self._training = ""
+        self._steps = 1  # from one time to the next
+        self._due = 1
+        self._noted_at = 0.0
+
+    def next_step(self, count: int) -> int:
+        return self._due if len(self._names) < _MOST_NAMES else sys.maxsize
 
     def at_step(self, count: int) -> None:
+        now = time.perf_counter()
+        often = now - self._noted_at < _EVERY_S
+        self._steps = 2 * self._steps if often else max(1, self._steps // 2)
+        self._due, self._noted_at = count + self._steps, now
         self.note()
 
     def moved(self, count: int) -> None:

@@ -41,7 +41,7 @@ class PlainEnds:
         self._places = [(handle.hooks_dict_ref(), handle.id) for handle in handles]
         run = phases.run
         self._core = PlainSteps(
-            *hooks, self.end, self._due, run, run.loading, claims, phases.leaders, run.recorder
+            *hooks, self.end, self._due, run.loading, claims, phases.leaders, run.recorder
         )
         self._functions = self._core.before, self._core.after
         # False: an optimizer makes its steps inside of others.
