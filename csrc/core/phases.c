@@ -38,10 +38,10 @@ fp_phases_ask(fp_phases *p, int32_t tag, int64_t now)
 }
 
 static void
-deliver(fp_loader *ld, int64_t now)
+deliver(const fp_phases *p, fp_loader *ld, int64_t now)
 {
     if (ld->delivered && ld->ended) {
-        fp_loader_add(ld, FP_PHASE_BATCH_WAIT,
+        fp_loader_add(p, ld, FP_PHASE_BATCH_WAIT,
                       now > ld->batch_end ? now - ld->batch_end : 0);
     }
     ld->delivered = 1;
@@ -55,9 +55,9 @@ fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now)
     if (ld == NULL) {
         return;
     }
-    deliver(ld, now);
+    deliver(p, ld, now);
     if (ld != &p->loader[0]) {
-        deliver(&p->loader[0], now);
+        deliver(p, &p->loader[0], now);
     }
 }
 
@@ -69,7 +69,7 @@ fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from)
         return FP_ENOMEM;
     }
     for (uint32_t i = 0; i < from->capacity; i++) {
-        for (int ph = 0; ph < FP_PHASE_COUNT; ph++) {
+        for (int ph = 0; ph < FP_PHASE_SUMS; ph++) {
             const fp_loader *f = &from->loader[i];
             fp_loader *t = &into->loader[i];
             t->since_take[ph].ticks += f->since_take[ph].ticks;

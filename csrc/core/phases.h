@@ -20,14 +20,17 @@ typedef enum fp_phase {
     FP_PHASE_COUNT,
 } fp_phase;
 
+/* Those of all steps; those of steps without the hook follow. */
+enum { FP_PHASE_SUMS = 2 * FP_PHASE_COUNT };
+
 typedef struct fp_sum {
     int64_t ticks;
     uint64_t count;
 } fp_sum;
 
 typedef struct fp_loader {
-    fp_sum since_take[FP_PHASE_COUNT];
-    fp_sum total[FP_PHASE_COUNT];
+    fp_sum since_take[FP_PHASE_SUMS];
+    fp_sum total[FP_PHASE_SUMS];
     int64_t batch_end; /* in ticks; valid if ended */
     uint8_t delivered; /* has delivered a batch */
     uint8_t ended;     /* the work on that batch ended at batch_end */
@@ -36,7 +39,8 @@ typedef struct fp_loader {
 typedef struct fp_phases {
     fp_loader *loader; /* owned; index is tag + 1 */
     uint32_t capacity;
-    int32_t tag; /* of the current batch */
+    int32_t tag;   /* of the current batch */
+    uint8_t plain; /* the current step has no hook */
 } fp_phases;
 
 /* Frees the table.  An empty table has zero bytes and tag = -1. */
@@ -56,12 +60,17 @@ fp_phases_loader(fp_phases *p, int32_t tag)
 }
 
 static inline void
-fp_loader_add(fp_loader *ld, fp_phase phase, int64_t ticks)
+fp_loader_add(const fp_phases *p, fp_loader *ld, fp_phase phase, int64_t ticks)
 {
-    ld->since_take[phase].ticks += ticks;
-    ld->since_take[phase].count++;
-    ld->total[phase].ticks += ticks;
-    ld->total[phase].count++;
+    for (int i = (int)phase; i < FP_PHASE_SUMS; i += FP_PHASE_COUNT) {
+        ld->since_take[i].ticks += ticks;
+        ld->since_take[i].count++;
+        ld->total[i].ticks += ticks;
+        ld->total[i].count++;
+        if (!p->plain) {
+            return;
+        }
+    }
 }
 
 /* Adds [ticks] for the current tag; drops them if the tag has no room. */
@@ -70,7 +79,7 @@ fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
 {
     fp_loader *ld = fp_phases_loader(p, p->tag);
     if (ld != NULL) {
-        fp_loader_add(ld, phase, ticks);
+        fp_loader_add(p, ld, phase, ticks);
     }
 }
 

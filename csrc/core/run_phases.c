@@ -74,6 +74,7 @@ change(fp_thread *t, fp_run_phase phase, int64_t now)
     t->section_capacity = t->sections_of[phase].capacity;
     fp_run_phase before = t->run_phase;
     t->run_phase = phase;
+    t->phases.plain = 0; /* until the next step */
     t->base = base;
     t->base_truncated = truncated;
     fp_thread_stand(t, base);

@@ -76,6 +76,7 @@ fp_thread_settle_hooked(fp_thread *t)
 {
     if (t->steps != NULL && t->steps->unprofiled) {
         t->steps->settles = FP_SETTLES_ON;
+        t->phases.plain = 0;
     }
 }
 
@@ -158,6 +159,7 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     }
     t->touched = NULL;
     fp_phases_mark_end(&t->phases, now);
+    t->phases.plain = t->steps->unprofiled && t->steps->settles == 0;
     if (paused) {
         fp_thread_pause_step(t, now);
     }

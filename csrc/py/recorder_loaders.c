@@ -129,7 +129,7 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
 }
 
 typedef struct loader_sums {
-    fp_sum *sum; /* [tags][FP_PHASE_COUNT]; owned */
+    fp_sum *sum; /* [tags][FP_PHASE_SUMS]; owned */
     uint32_t tags;
     const fp_recorder *r;
     int total;
@@ -140,10 +140,10 @@ add_loaders_of(loader_sums *out, fp_thread *t, int total)
 {
     for (uint32_t i = 0; i < t->phases.capacity && i < out->tags; i++) {
         fp_loader *ld = &t->phases.loader[i];
-        for (int ph = 0; ph < FP_PHASE_COUNT; ph++) {
+        for (int ph = 0; ph < FP_PHASE_SUMS; ph++) {
             fp_sum *from = total ? &ld->total[ph] : &ld->since_take[ph];
-            out->sum[i * FP_PHASE_COUNT + (uint32_t)ph].ticks += from->ticks;
-            out->sum[i * FP_PHASE_COUNT + (uint32_t)ph].count += from->count;
+            out->sum[i * FP_PHASE_SUMS + (uint32_t)ph].ticks += from->ticks;
+            out->sum[i * FP_PHASE_SUMS + (uint32_t)ph].count += from->count;
             if (!total) {
                 *from = (fp_sum){0, 0};
             }
@@ -170,7 +170,7 @@ loader_rows(fp_recorder *r, int total)
         all.tags =
             t->phases.capacity > all.tags ? t->phases.capacity : all.tags;
     }
-    size_t n = (size_t)all.tags * FP_PHASE_COUNT;
+    size_t n = (size_t)all.tags * FP_PHASE_SUMS;
     all.sum = fp_alloc_zeroed(&r->alloc, n + 1, sizeof(*all.sum));
     PyObject *list = all.sum ? PyList_New(0) : PyErr_NoMemory();
     if (list == NULL) {
@@ -184,7 +184,7 @@ loader_rows(fp_recorder *r, int total)
             continue;
         }
         PyObject *one = Py_BuildValue(
-            "(iiKL)", (int)(i / FP_PHASE_COUNT) - 1, (int)(i % FP_PHASE_COUNT),
+            "(iiKL)", (int)(i / FP_PHASE_SUMS) - 1, (int)(i % FP_PHASE_SUMS),
             (unsigned long long)all.sum[i].count,
             (long long)llround((double)all.sum[i].ticks * scale));
         fp_export_add(&list, one);

@@ -120,7 +120,10 @@ class Recorder:
         plain ``next(iterator)``.
         """
     def take_loaders(self) -> list[tuple[int, int, int, int]]:
-        """Return [(tag, phase, count, sum_ns)] since the last call, over all threads."""
+        """Return [(tag, phase, count, sum_ns)] since the last call, over all threads.
+
+        A phase of ``options.PHASES``; plus their number: the same in plain steps only.
+        """
     def loader_totals(self) -> list[tuple[int, int, int, int]]:
         """Return the same since the start."""
     # ---- the GPU

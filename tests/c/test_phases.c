@@ -198,6 +198,30 @@ FP_TEST(phases_reserve_keeps_the_sums_or_fails_whole)
     CHECK_UINT(m.bytes, 0);
 }
 
+FP_TEST(phases_of_plain_steps_have_sums_as_well)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    fp_phases p = phases_for(&a, 0), into = phases_for(&a, 0);
+    int64_t now = next_batch(&p, 0, 0, 3);
+    fp_phases_add(&p, FP_PHASE_FORWARD, 50);
+    fp_phases_mark_end(&p, now + 50);
+    p.plain = 1;
+    fp_phases_add(&p, FP_PHASE_FORWARD, 20);
+    next_batch(&p, 0, now + 60, 10);
+    fp_phases_merge(&into, &a, &p);
+    check_sum(row(&into, 0)->total[FP_PHASE_FORWARD], 70, 2);
+    check_sum(row(&into, 0)->total[FP_PHASE_COUNT + FP_PHASE_FORWARD], 20, 1);
+    check_sum(row(&into, 0)->since_take[FP_PHASE_COUNT + FP_PHASE_FORWARD], 20,
+              1);
+    check_sum(row(&into, 0)->total[FP_PHASE_COUNT + FP_PHASE_BATCH_WAIT], 20,
+              1);
+    check_sum(row(&into, -1)->total[FP_PHASE_COUNT + FP_PHASE_BATCH_WAIT], 20,
+              1);
+    fp_phases_fini(&p, &a);
+    fp_phases_fini(&into, &a);
+}
+
 FP_TEST(phases_merge_is_the_sum)
 {
     fake_memory m = {0};

@@ -11,12 +11,27 @@ import types
 import fastprof
 import pytest
 from fastprof import profile_section
+from fastprof.capture.options import PHASES
+from fastprof.session.loaders.timing import LoaderRegistry
+from fastprof.session.output.metrics import Metric, MetricWindow
 from loops import GLOBAL_WAIT, Recording, slow, train_keys, train_step, val_keys
 
 
 def profiler(logger=None, **options) -> fastprof.Profiler:
     options = {"functions": False, "log_every": 1, "skip_first": 0, **options}
     return fastprof.Profiler(logger=logger, **options)
+
+
+@pytest.mark.parametrize(("plain", "value", "total"), [(40, 5, 250), (2, 10, 500), (0, 10, 500)])
+def test_plain_steps_stand_for_all_unless_they_are_few(plain: int, value: int, total: int) -> None:
+    registry = LoaderRegistry()
+    registry.entry([], "a", "train").batches = 50
+    forward = PHASES.index("forward")
+    window = MetricWindow(registry)
+    window.add([(0, forward, 50, 500_000_000)])
+    window.add([(0, len(PHASES) + forward, plain, plain * 5_000_000)])
+    assert window.take("train") == {"profile/train/dl_a/time_forward_ms": Metric(value, total, 50)}
+    assert not window.take("train")
 
 
 def waits(loader: str) -> set[str]:

@@ -354,11 +354,9 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     assert calls == report.steps.measured
     assert report.plain.mean_ms is not None
     tree = user_tree(of_steps(report), 20, training_thread(report.view))
-    called = next(row for row in tree.rows if row.name == "called_often")
-    forward = next(row for row in report.plain.rows if row.name == "forward")
-    assert called.total_ms / report.steps.measured == pytest.approx(forward.mean_ms, rel=0.4)
+    assert "called_often" in {row.name for row in tree.rows}
     whole = sum(row.total_ms for row in tree.rows if not row.depth) / report.steps.measured
-    assert whole <= report.plain.mean_ms * (1 + 1e-9)
+    assert 0 < whole <= report.plain.mean_ms * (1 + 1e-9)
     saved = tmp_path / "run.fprof"
     report.save(saved)
     text = fastprof.load(saved).to_text()
@@ -367,6 +365,24 @@ def test_a_run_states_plain_steps_and_its_functions(tmp_path) -> None:
     assert f"Functions were recorded in {report.steps.measured} of {every} steps" in str(
         report.notes
     )
+
+
+@pytest.mark.usefixtures("dear_hook")
+def test_a_loaders_times_are_those_of_plain_steps() -> None:
+    prof = fastprof.Profiler(gpu=False, functions=True)
+    with prof:
+        for _ in prof.loader(range(3000)):
+            with fastprof.profile_section("forward"):
+                called_often()
+            prof.step()
+    report = prof.report()
+    assert report.plain is not None
+    forward = next(row for row in report.plain.rows if row.name == "forward")
+    (loader,) = report.loaders
+    assert loader.forward_ms == pytest.approx(forward.mean_ms, rel=1e-3)
+    (stats,) = report.snapshot.loaders
+    assert stats.plain is not None
+    assert stats.plain["forward"][0] == forward.steps
 
 
 @pytest.mark.usefixtures("dear_hook")

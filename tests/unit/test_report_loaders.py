@@ -53,6 +53,16 @@ def workers(count: int = 4, load_ms: int = 180, **changes) -> WorkerStats:
     return WorkerStats(count, **{**values, **changes})
 
 
+def test_times_are_those_of_plain_steps_where_these_are_shown() -> None:
+    made = run(None)
+    (loader,) = made.loaders
+    plain = replace(loader, plain={"data": (BATCHES // 2, 5 * MS * (BATCHES // 2))})
+    made = replace(made, loaders=(plain,))
+    assert [row.data_ms for row in loader_rows(made)] == [15]  # few steps were plain
+    made = replace(made, plain_steps=made.steps, meta={"overhead_budget": 0.01})
+    assert [row.data_ms for row in loader_rows(made)] == [5]
+
+
 def run(stats: WorkerStats | None, batches: int = BATCHES, step_ms: int = STEP_MS, **changes):
     """Return a snapshot of a loop whose step takes ``step_ms`` besides 15 ms of data."""
     loader = LoaderStats(

@@ -18,6 +18,7 @@ from fastprof.report.correct import may_be_more
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.phase_names import DATA
+from fastprof.report.run_phases import plain_are_most
 from fastprof.report.steps import sections_as_recorded
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
@@ -137,15 +138,29 @@ class LoaderRow:
 
 
 def loader_rows(snapshot: Snapshot) -> tuple[LoaderRow, ...]:
+    """Return a row per loader; its times are those of the steps that the table of steps shows."""
+    loaders = snapshot.loaders
+    if plain_are_most(snapshot):
+        loaders = tuple(replace(loader, phases=_without_hook(loader)) for loader in loaders)
     batches: dict[str, int] = {}
     times: dict[str, int] = {}
-    for loader in snapshot.loaders:
+    for loader in loaders:
         batches[loader.split] = batches.get(loader.split, 0) + loader.batches
         times[loader.split] = times.get(loader.split, 0) + _time_ns(loader)
     return tuple(
         _loader_row(snapshot, loader, batches[loader.split], times[loader.split])
-        for loader in snapshot.loaders
+        for loader in loaders
     )
+
+
+def _without_hook(loader: LoaderStats) -> dict[str, tuple[int, int]]:
+    """Return the sums of all phases, as if every step took as long as plain ones."""
+    phases = dict(loader.phases)
+    for phase, (count, sum_ns) in (loader.plain or {}).items():
+        if count >= MIN_SAMPLES and phase in phases:
+            every = phases[phase][0]
+            phases[phase] = every, sum_ns * every // count
+    return phases
 
 
 def _time_ns(loader: LoaderStats) -> int:
@@ -190,7 +205,8 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
     step_ms = _step_ms(snapshot, loader, w)
     needed = None
     mostly = max(MIN_SAMPLES, CAUGHT_UP_SHARE * asked)
-    loads, rest = (1.0, 1.0) if w.workers else unhooked_parts(snapshot)
+    plain = loader.plain is not None and plain_are_most(snapshot)
+    loads, rest = (1.0, 1.0) if w.workers or plain else unhooked_parts(snapshot)
     if load_ms is not None and step_ms and min(loader.batches, load[0]) >= MIN_SAMPLES:
         needed = max(1, math.ceil(load_ms * loads / (step_ms * rest)))
     row = WorkerRow(

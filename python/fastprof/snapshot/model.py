@@ -343,6 +343,8 @@ class LoaderStats(Record):
     weight: float | None = None
     #: For loaders of torch's only.
     workers: WorkerStats | None = None
+    #: ``phases`` in steps without the function hook only.
+    plain: Mapping[str, tuple[Count, Count]] | None = None
 
 
 def learn_keys(known: Known, keys: Sequence[Key]) -> None:

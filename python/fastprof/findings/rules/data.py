@@ -217,7 +217,10 @@ def _corrected(facts: Facts, ms: float) -> float:
     """Return the part of the loop's own loading that remains of ``ms`` per step without fastprof.
 
     The loaders' times are as measured, and of all passes over them, not of the steps alone.
+    Where plain steps are shown, the loaders' times are those of these.
     """
+    if facts.report.plain is not None:
+        return 1.0
     view = facts.report.view
     recorded = sections_as_recorded(view)
     measured = sum(recorded.get(name, 0) for name in DATA) / 1e6 / max(1, view.steps.measured)

@@ -46,10 +46,13 @@ def _stats(registry: LoaderRegistry, totals: Rows, watches: Watches) -> tuple[Lo
     Work on batches of no known loader is a row named ``unknown``.
     """
     phases: dict[int, dict[str, tuple[int, int]]] = {}
+    plain: dict[int, dict[str, tuple[int, int]]] = {}
     for tag, number, count, sum_ns in totals:
+        is_plain, number = divmod(number, len(PHASES))
         phase = PHASES[number]
         if count and (tag, phase) != GLOBAL_WAIT:
-            phases.setdefault(tag, {})[phase] = (count, sum_ns)
+            of = plain if is_plain else phases
+            of.setdefault(tag, {})[phase] = (count, sum_ns)
     rows = [
         LoaderStats(
             name=entry.name,
@@ -58,9 +61,10 @@ def _stats(registry: LoaderRegistry, totals: Rows, watches: Watches) -> tuple[Lo
             phases=phases.get(entry.tag, {}),
             weight=entry.weight,
             workers=watches.stats(entry.tag),
+            plain=plain.get(entry.tag),
         )
         for entry in registry.entries
     ]
     if rows and NO_LOADER in phases:
-        rows.append(LoaderStats(UNKNOWN, "train", 0, phases[NO_LOADER]))
+        rows.append(LoaderStats(UNKNOWN, "train", 0, phases[NO_LOADER], plain=plain.get(NO_LOADER)))
     return tuple(rows)
