@@ -25,6 +25,7 @@ from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.output.periodic import timings
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.profiler import run_of
+from helpers import run_child
 
 
 def counts(prof: fastprof.Profiler) -> dict[str, int]:
@@ -47,6 +48,42 @@ def test_sections_and_steps_are_recorded_between_start_and_stop() -> None:
     assert prof.steps == 10
     assert prof.snapshot().steps.count == 10
     assert prof.snapshot().steps.skipped == 3
+
+
+def test_a_profiler_for_each_epoch_does_not_make_the_program_grow() -> None:
+    """3,000 of them took 45 MB.  A leak grows in every batch; a cache does not."""
+    child = run_child("""
+import array, gc, os, sys
+import fastprof
+
+def work(): return sum(range(10))
+
+def kilobytes():
+    if not os.path.exists("/proc/self/statm"):
+        return 0
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+def batch():
+    for _ in range(50):
+        prof = fastprof.Profiler(gpu=False)
+        prof.start()
+        with fastprof.profile_section("forward"):
+            work()
+        prof.step()
+        prof.stop()
+    del prof
+    gc.collect()
+    return sys.getallocatedblocks(), kilobytes()
+
+# Numbers in a list would be blocks themselves.
+blocks, memory = array.array("q", [0] * 8), array.array("q", [0] * 8)
+for i in range(8):
+    blocks[i], memory[i] = batch()
+grown = [[b - a for a, b in zip(row, row[1:])] for row in (blocks, memory)]
+assert min(grown[0]) < 40 and min(grown[1]) < 200, grown  # of 50
+""", timeout=120)  # fmt: skip
+    child.check()
 
 
 def test_start_and_stop_work_as_the_context_manager_does() -> None:

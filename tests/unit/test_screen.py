@@ -527,8 +527,11 @@ def test_of_another_thread_only_functions_count() -> None:
     built.thread(Node(py("main"), 1, 100 * MS))
     built.thread(root_ns=90 * MS, ident=2, name="monitor")
     built.thread(Node(py("spin"), 1, 80 * MS), root_ns=50 * MS, ident=3, name="helper")
+    # A thread that ends the program saves the run: "Thread-1 2.88 ms ((fastprof))".
+    built.thread(Node(py("(fastprof)"), 1, 70 * MS), ident=4, name="killer")
     text = "\n".join(screen_lines(build_report(built.snapshot()), 80))
     assert "monitor" not in text
+    assert "killer" not in text
     assert "your functions (helper)" in text
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fastprof.report.functions import FunctionRows
 from fastprof.report.model import Report
-from fastprof.report.rows import FunctionRow, ThreadTable
+from fastprof.report.rows import OWN_COST, FunctionRow, ThreadTable
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key
 
@@ -77,14 +77,14 @@ def wait_for_children(report: Report) -> FunctionRow | None:
 
 
 def busy_ms(thread: ThreadTable) -> float:
-    """Return the time of a thread in functions other than waits, in ms.
+    """Return the time of a thread in the program's functions other than waits, in ms.
 
     In no function a thread may wait, in a call that began before the recording saw it.
     """
     rows = thread.functions
     if isinstance(rows, FunctionRows):
-        return rows.self_ms(lambda key: not is_wait(key))
-    return sum(row.self_ms for row in rows if not is_wait(row))
+        return rows.self_ms(computes)
+    return sum(row.self_ms for row in rows if computes(row))
 
 
 def leading_threads(report: Report, least: float) -> list[int]:
@@ -108,6 +108,11 @@ def leading_threads(report: Report, least: float) -> list[int]:
 def is_wait(row: FunctionRow | Key) -> bool:
     """Return whether it is a function in which an idle thread waits."""
     return row.kind == "c" and row.qualname in _WAITS
+
+
+def computes(row: FunctionRow | Key) -> bool:
+    """Return whether it is a function of the program that is no wait."""
+    return row.qualname != OWN_COST and not is_wait(row)
 
 
 def _less(row: FunctionRow, waits: list[FunctionRow]) -> FunctionRow:

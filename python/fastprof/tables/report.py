@@ -19,7 +19,7 @@ from fastprof.report.rows import (
     key_of,
 )
 from fastprof.report.targets import STEP_TARGETS, target_text
-from fastprof.report.waits import busy_ms, is_wait, without_waits
+from fastprof.report.waits import busy_ms, computes, without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
 from fastprof.tables.lines import lines_table
@@ -356,7 +356,7 @@ def _most_self_time(threads: Sequence[ThreadTable], *, waits: bool = True) -> tu
     """Return the number of functions of these threads, and the one with most self time."""
     times: dict[tuple[str, str, int], float] = {}
     for key, self_ms in self_times(thread.functions for thread in threads):
-        if waits or not is_wait(key):
+        if waits or computes(key):
             name = key.qualname, key.file, key.line
             times[name] = times.get(name, 0.0) + self_ms
     most = max(times, key=lambda key: times[key], default=("", "", 0))
