@@ -17,6 +17,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.guards import dropped, is_from_outside, own_errors
+from helpers import run_child
 
 
 class Limit(Exception):  # noqa: N818 - as programs name it
@@ -180,6 +181,34 @@ def test_other_kinds_pass() -> None:
         raise KeyboardInterrupt
     assert not is_from_outside(None)
     assert not is_from_outside(ValueError())  # never raised
+
+
+def test_an_audit_hook_that_refuses_to_show_frames_is_no_exception_from_outside() -> None:
+    code = """if True:
+        import signal, sys
+        from fastprof.guards import dropped
+        refuse = fire = False
+        def handler(number, frame): raise TimeoutError
+        signal.signal(signal.SIGALRM, handler)
+        def hook(event, args):
+            global fire
+            if event == "object.__getattr__" and refuse: raise RuntimeError
+            if event == "object.__getattr__" and fire:
+                fire = False
+                signal.raise_signal(signal.SIGALRM)
+        sys.addaudithook(hook)
+        refuse = True
+        with dropped(): raise ValueError
+        with dropped(): [].pop()
+        refuse = False
+        try:
+            with dropped():
+                fire = True
+                [].pop()
+        except TimeoutError:
+            print("passed")
+    """
+    assert run_child(code).check().stdout == "passed\n"
 
 
 def test_no_guard_inside_the_program_stops_every_exception() -> None:

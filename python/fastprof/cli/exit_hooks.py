@@ -25,6 +25,7 @@ from typing import Any
 
 from fastprof.cli.messages import on_lines
 from fastprof.clock import acquired, time
+from fastprof.guards import dropped, own_errors
 from fastprof.names import encodable, printable
 from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
@@ -117,8 +118,7 @@ class Endings:
     def __init__(
         self, stop: Callable[[], None], save: Callable[[], Callable[[], None] | None]
     ) -> None:
-        #: Stops the recording.
-        self.stop = stop
+        self._stop = stop
         self._save = save
         self._pid = os.getpid()
         self._lock = threading.RLock()  # a signal may come while this thread holds it
@@ -172,9 +172,18 @@ class Endings:
         try:
             self.end()
         finally:
-            self._restore()
+            with dropped():  # an audit hook's
+                self._restore()
         if self._interrupted and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt from None
+
+    def stop(self) -> None:
+        """Stop the recording, unless that is done or has failed."""
+        try:
+            self._stop()
+        except own_errors() as error:  # such as an audit hook's
+            self._stop = lambda: None
+            complain(f"the recording did not stop as it should: {error}")
 
     def end(self) -> None:
         """Stop and save, unless that is done.
@@ -331,14 +340,14 @@ class Endings:
 
     def _restore(self) -> None:
         """Restore the actions that are still fastprof's: the program may have set others."""
-        os.supports_fd.difference_update(self._wrappers)
-        self._wrapped.restore()
         if self._signal is not None:
             self._signal.leave_end_signals()
             # Equal, not identical: a bound method is a new object each time.
             if signal.getsignal(_CARRIER) == self._on_signal:
                 signal.signal(_CARRIER, signal.SIG_DFL)
             self._signal = None
+        os.supports_fd.difference_update(self._wrappers)
+        self._wrapped.restore()
 
 
 def _may_run(path: Any = None, argv: Any = None, *_: Any, **__: Any) -> bool:

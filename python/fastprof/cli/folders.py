@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fastprof.guards import dropped
 from fastprof.session.environment.rank import Identity
 
 LATEST = "latest"
@@ -71,8 +72,8 @@ def link_latest(folder: str) -> None:
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove a folder without files."""
-    with suppress(OSError):
+    """Remove a folder without files, if possible."""
+    with dropped():
         os.rmdir(folder)
 
 

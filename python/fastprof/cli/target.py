@@ -35,6 +35,7 @@ from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
 from fastprof.cli.parsing import USAGE_ERROR, Options
 from fastprof.errors import BusyError, FastprofError
+from fastprof.guards import dropped
 from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
@@ -320,7 +321,8 @@ def _traceback_of(target: Target) -> Iterator[None]:
     except SystemExit:
         raise
     except BaseException as error:
-        _hide_own_frames(error, target)
+        with dropped():  # an audit hook may refuse to show frames
+            _hide_own_frames(error, target)
         raise
 
 
