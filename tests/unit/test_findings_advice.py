@@ -750,18 +750,33 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     assert rule.saving_ms == pytest.approx(45)
 
 
+def with_work_between_steps(made: Snapshot) -> Snapshot:
+    """Return a run in which fastprof worked between the steps, outside of all functions."""
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    nodes = made.threads[0].nodes
+    own = (nodes.self_ns[0] + 5 * made.steps.sum_ns, *nodes.self_ns[1:])
+    thread = replace(made.threads[0], nodes=replace(nodes, self_ns=own))
+    return replace(made, threads=(thread, *made.threads[1:]))
+
+
 def test_what_fastprof_does_between_steps_hides_no_function() -> None:
     """Operator windows took 3.7 s of a run with 1.4 s in no phase: no function was named."""
     made = outside(60, calls(py("clip", 14, "/x/train.py"), 45, 1))
-    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
-    nodes = made.threads[0].nodes
-    own = list(nodes.self_ns)
-    own[0] += 5 * made.steps.sum_ns
-    thread = replace(made.threads[0], nodes=replace(nodes, self_ns=tuple(own)))
-    for one in (made, replace(made, threads=(thread, *made.threads[1:]))):
+    for one in (made, with_work_between_steps(made)):
         rule = found(one)["unaccounted"]
         assert "clip (train.py:14)" in rule.title
         assert rule.saving_ms == pytest.approx(45)
+
+
+def test_the_hooks_cost_is_no_work_in_no_function() -> None:
+    """The steps' time is as recorded: what the hook costs in them is not between them."""
+    made = outside(60, calls(py("clip", 14, "/x/train.py"), 45, 100_000))
+    made = replace(made, phases=(PhaseTime("steps", made.steps.sum_ns, 1),))
+    made = replace(made, calibration=cost((100, 100)))
+    alone, beside = (
+        Facts(build_report(one)).free_ms for one in (made, with_work_between_steps(made))
+    )
+    assert beside == pytest.approx(alone)
 
 
 MODULE = torch_py("torch/nn/modules/module.py", "Module._call_impl")

@@ -40,7 +40,13 @@ from fastprof.report.origin import is_library
 from fastprof.report.phase_names import PHASES
 from fastprof.report.plain_steps import function_scale
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, StepTable, key_of
-from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
+from fastprof.report.run_phases import (
+    ALL,
+    between_steps_ns,
+    beyond_steps_ns,
+    chosen_phase,
+    steps_in,
+)
 from fastprof.report.source_files import lines_of
 from fastprof.report.step_costs import NO_SECTION
 from fastprof.report.step_table import costs_of_steps
@@ -233,8 +239,7 @@ class Facts:
         own = correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
         if self.report.phase != RUN_PHASES[STEPS] or not view.steps.sum_ns:
             return own
-        between = max(0.0, sum(own) - view.steps.sum_ns)
-        inside = (max(0.0, own[0] - between), *own[1:])
+        inside = (max(0, own[0] - between_steps_ns(view, self._trained)), *own[1:])
         return inside if self._to_shown == 1.0 else [ns * self._to_shown for ns in inside]
 
     @Lazy

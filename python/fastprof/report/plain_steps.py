@@ -9,7 +9,7 @@ from fastprof.report.model import Report
 from fastprof.report.origin import is_own
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, SectionRow, StepSection, StepTable
-from fastprof.report.run_phases import beyond_steps_ns, plain_are_most, view_of
+from fastprof.report.run_phases import between_steps_ns, beyond_steps_ns, plain_are_most, view_of
 from fastprof.report.sections import row_groups, section_rows
 from fastprof.report.stats import rarer
 from fastprof.report.step_table import step_table
@@ -157,9 +157,7 @@ def _function_scale(report: Report) -> float:
     column = correct(view, enabled=report.overhead.corrected).self_ns[number]
     times = zip(nodes.key, column, strict=True)
     recorded_ns = sum([0 if own[key] else ns for key, ns in times])
-    # Outside of all functions fastprof may work between two steps.
-    between_ns = sum(nodes.self_ns) - report.steps.wall_ns
-    recorded_ns -= min(max(0, between_ns), column[0])
+    recorded_ns -= min(between_steps_ns(view, number), column[0])
     shown = plain.mean_ms or 0.0
     shown -= sum(row.mean_ms for row in plain.rows if row.name == OWN_COST)
     recorded = recorded_ns / report.steps.measured / 1e6

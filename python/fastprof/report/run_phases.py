@@ -112,6 +112,19 @@ def steps_in(phase: str, count: int, measured: int) -> int:
     return measured if phase == RUN_PHASES[STEPS] else count
 
 
+def between_steps_ns(view: Snapshot, thread: int) -> int:
+    """Return the time between measured steps in which fastprof works, outside of all functions.
+
+    As recorded: the steps' time, too, includes the hook's cost.
+
+    Args:
+        view: the part of a snapshot in measured steps.
+        thread: the training thread's number.
+    """
+    nodes = view.threads[thread].nodes
+    return min(max(0, sum(nodes.self_ns) - view.steps.sum_ns), nodes.self_ns[0])
+
+
 def beyond_steps_ns(view: Snapshot, phase: str, thread: int) -> int:
     """Return the time in the tree of measured steps that no completed step contains.
 
