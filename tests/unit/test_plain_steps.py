@@ -10,6 +10,7 @@ from fastprof.report.build import build_report
 from fastprof.report.model import Report
 from fastprof.report.plain_steps import plain_table
 from fastprof.snapshot import Steps
+from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +98,42 @@ def test_data_is_that_of_plain_steps_where_the_other_sections_were_off(recorded:
     assert found["data"] == pytest.approx(0.1, abs=1e-3)
     assert found["rare"]  # in proportion to the steps with functions
     assert sum(row.total_ns for row in made.rows) == made.wall_ns
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+def test_a_slow_step_whose_sections_were_off_is_compared_with_what_it_timed(
+    recorded: Report, was_on: bool
+) -> None:
+    """More time was outside of sections than the step had more than others."""
+    snapshot = recorded.snapshot
+    plain = snapshot.plain_steps
+    assert plain is not None
+    forward = next(i for i, key in enumerate(snapshot.keys) if key.name == "forward")
+    mean_ns = plain.sum_ns // plain.measured
+    usual_ns = mean_ns * 9 // 10
+    always, seldom = (
+        tuple(replace(r, steps=n, sum_ns=n * usual_ns) for r in of.rows if r.key == forward)
+        for of, n in ((snapshot.steps, snapshot.steps.measured), (plain, plain.measured // 2))
+    )
+    slow = OutlierStep(
+        index=20, start_ns=0, wall_ns=100 * mean_ns, usual=False,
+        sections=((forward, usual_ns),) if was_on else (),
+        window_steps=0, window_ns=0, window_usual=False, rows=(), rest_ns=0, plain=True,
+    )  # fmt: skip
+    kept = OutlierSnapshot(
+        thread=0, limit=5, usual_steps=0, usual_ns=0, usual_sections=(), usual_row_steps=0,
+        kept=(slow,),
+    )  # fmt: skip
+    whole = replace(
+        snapshot, outliers=kept, steps=replace(snapshot.steps, rows=always),
+        plain_steps=replace(plain, rows=seldom),
+    )  # fmt: skip
+    made = build_report(whole).shown_steps
+    assert {row.name for row in made.rows} >= {"forward"}  # in proportion
+    (found,) = made.outliers
+    excess = found.wall_ms - found.typical_ms
+    rows = {row.name: row for row in found.sections}
+    assert rows["(unaccounted)"].excess_ms == pytest.approx(excess, rel=0.02 if was_on else 1e-9)
+    assert ("forward" in rows) == was_on
+    where = "outside of sections" if was_on else "in no section that was on"
+    assert any(text.endswith(where) for text in found.sentences), found.sentences

@@ -140,7 +140,11 @@ def _in_stages(
 
 
 def find_plain_outliers(
-    snapshot: Snapshot, median_ms: float | None, mean_ms: float, sections: Mapping[str, float]
+    snapshot: Snapshot,
+    median_ms: float | None,
+    mean_ms: float,
+    sections: Mapping[str, float],
+    were_off: frozenset[str] = frozenset(),
 ) -> tuple[Outlier, ...]:
     """Return the same of the steps without the function hook; no function of them is known.
 
@@ -148,13 +152,14 @@ def find_plain_outliers(
         snapshot: its steps are the plain ones.
         mean_ms: the time of a plain step.
         sections: that of its top-level sections in ms.
+        were_off: sections that some of these steps did not time; in all others they are.
     """
     kept = snapshot.outliers
     if kept is None or median_ms is None or snapshot.stages:
         return ()
     usual = _usual_of(snapshot, kept, mean_ms, sections)
     return tuple(
-        _outlier(snapshot, usual, step)
+        _outlier(snapshot, usual, step, were_off)
         for step in sorted(kept.kept, key=lambda step: (-step.wall_ns, step.index))
         if step.plain and step.wall_ns > SLOW * median_ms * 1e6
     )
@@ -240,10 +245,17 @@ def _by_name(snapshot: Snapshot, rows: Iterable[tuple[int, int]]) -> dict[str, f
     return out
 
 
-def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
+def _outlier(
+    snapshot: Snapshot,
+    usual: _Usual,
+    step: OutlierStep,
+    were_off: frozenset[str] = frozenset(),
+) -> Outlier:
     wall_ms = step.wall_ns / 1e6
     context = _context(snapshot, step.index)
-    sections = _section_rows(snapshot, usual, step)
+    if not were_off.isdisjoint(_by_name(snapshot, step.sections)):
+        were_off = frozenset()  # not in this step
+    sections = _section_rows(snapshot, usual, step, were_off)
     functions = _function_rows(snapshot, usual, step) if usual.known(step) else ()
     return Outlier(
         index=step.index,
@@ -264,6 +276,7 @@ def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
             functions if has_functions(snapshot) else (),
             context,
             usual.known(step),
+            "in no section that was on" if were_off else "outside of sections",
         ),
     )
 
@@ -324,17 +337,18 @@ def _switches(column: Sequence[int], row: int) -> tuple[float | None, float]:
 
 
 def _section_rows(
-    snapshot: Snapshot, usual: _Usual, step: OutlierStep
+    snapshot: Snapshot, usual: _Usual, step: OutlierStep, were_off: frozenset[str]
 ) -> tuple[OutlierSection, ...]:
     here = _by_name(snapshot, step.sections)
-    names = dict.fromkeys([*here, *usual.sections])
+    timed = {name: ms for name, ms in usual.sections.items() if name not in were_off}
+    names = dict.fromkeys([*here, *timed])
     rows = [
         OutlierSection(n, ms, typical, ms - typical)
         for n in names
-        for ms, typical in [(here.get(n, 0.0), usual.sections.get(n, 0.0))]
+        for ms, typical in [(here.get(n, 0.0), timed.get(n, 0.0))]
     ]
     ms = step.wall_ns / 1e6 - sum(here.values())
-    typical = usual.wall_ms - sum(usual.sections.values())
+    typical = usual.wall_ms - sum(timed.values())
     rows.append(OutlierSection(OUTSIDE, ms, typical, ms - typical))
     return tuple(sorted(rows, key=lambda r: -r.excess_ms))
 
@@ -425,6 +439,7 @@ def _sentences(
     functions: Sequence[OutlierFunction],
     context: _Context,
     usual_known: bool,
+    outside: str,
 ) -> tuple[str, ...]:
     wall_ms = step.wall_ns / 1e6
     excess = wall_ms - typical_ms
@@ -446,7 +461,7 @@ def _sentences(
         less = sum(row.excess_ms for row in rows) - section.excess_ms
         if rows and less > _LESS * section.excess_ms:  # or a part would exceed the whole
             named[-1] += f" (rest -{duration(less)})"
-        where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
+        where = f"in {_short(section.name, 30)}" if inside else outside
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)
         out += [f"... {where}: {text}" for text in named[1:]]

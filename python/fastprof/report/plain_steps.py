@@ -67,6 +67,7 @@ def plain_table(whole: Snapshot, recorded: StepTable) -> StepTable | None:
         made.p50_ms,
         made.mean_ms or 0.0,
         {row.name: row.mean_ms for row in rows if row.name not in (UNACCOUNTED, OWN_COST)},
+        were_off,
     )
     return replace(
         made,
