@@ -191,6 +191,31 @@ def rebuilt() -> None:
     assert first
 
 
+def pretrained() -> None:
+    """Two stages on one loader."""
+    loader = batches(30)
+    for model in (net(), torch.nn.Sequential(torch.nn.Linear(8, 16), net(16))):
+        trains(model, sgd(model), loader)
+
+
+def again() -> None:
+    """A new optimizer for each pass."""
+    model, loader = net(), batches(30)
+    for _ in range(3):
+        trains(model, sgd(model), loader)
+
+
+def late_generator() -> None:
+    """The discriminator trains alone at first."""
+    loader, (d, of_d) = batches(30), several(1)[0]
+    trains(d, of_d, loader)
+    g = torch.nn.Linear(8, 8)
+    of_g = sgd(g)
+    for x in loader:
+        step(d, of_d, x)
+        step(torch.nn.Sequential(g, d), of_g, x)
+
+
 # The step before a second batch shows that an optimizer is none of an inner loop is lost.
 PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
     "federated": (federated, 100),
@@ -215,7 +240,13 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], int]] = {
     "folds": (folds, 20),
     "folds, the whole first": (folds_first, 24),
     "rebuilt": (rebuilt, 20),
+    "pretraining on the same loader": (pretrained, 60),
+    "an optimizer for each pass": (again, 90),
+    "gan, the generator begins later": (late_generator, 60),
 }
+
+
+STAGES = {"folds": 4, "folds, the whole first": 5, "pretraining on the same loader": 2}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -228,4 +259,4 @@ def test_steps_of_a_program_with_several_optimizers(name: str) -> None:
     finally:
         loop.detach()
     assert report.steps.count == steps
-    assert len(report.stages) == {"folds": 4, "folds, the whole first": 5}.get(name, 0)
+    assert len(report.stages) == STAGES.get(name, 0)

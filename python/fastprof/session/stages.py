@@ -1,9 +1,11 @@
 """Distinguishes stages of a run: pretraining and finetuning have different steps.
 
 A stage begins when an optimizer that has not stepped before steps on a batch of a loader that the
-current stage has not used.  If an optimizer of an earlier stage steps again, they were no stages
-but parts of one loop, and become one; so they do when loaders of earlier stages come back a second
-time (the clients of federated training), or if there are too many (folds, clients).
+current stage has not used.  On the same loader one begins after some steps, if the class of the
+optimizer or the shapes of its parameters are new.  If an optimizer of an earlier stage steps again,
+they were no stages but parts of one loop, and become one; so they do when stages with a loader and
+optimizer of a kind come back a second time (the clients of federated training), or if there are too
+many (folds, clients).
 """
 
 import weakref
@@ -21,17 +23,22 @@ from fastprof.snapshot.stages import MAX_STAGES, Stage
 
 #: Each step of a loop whose sections are automatic has one of these.
 _AUTOMATIC = (FORWARD, BACKWARD, OPTIMIZER)
+#: Steps of a stage before another may begin on its loader: optimizers that take turns do so sooner.
+_SETTLED = 20
+
+#: A loader's tag, an optimizer's class, and the shapes of its parameters.
+_Kind = tuple[int, str, object]
 
 
 @dataclass(slots=True)
 class _Open:
-    """A stage as far as it is known: its first step, measured steps before it, its loaders."""
+    """A stage as far as it is known: its first step, measured steps before it, its kinds."""
 
     optimizer: str
     tag: int
     first: int = 0
     before: int = 0
-    tags: set[int] = field(default_factory=set)
+    kinds: set[_Kind] = field(default_factory=set)
     result: Stage | None = None
 
 
@@ -49,7 +56,8 @@ class Stages(Part):
         self._name = name
         self._stages: list[_Open] = []
         self._of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._last: tuple[int, int] | None = None
+        self._shapes: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+        self._last: tuple[weakref.ref[Any], int] | None = None
         # Stages whose loader has come back, with a new optimizer.
         self._returned: list[int] = []
         self._is_loop = False
@@ -59,24 +67,34 @@ class Stages(Part):
         """Number of the current stage, from 1; 0: there is only one so far."""
         return len(self._stages) if len(self._stages) > 1 else 0
 
-    def step_ends(self, by: object, optimizer: str, tag: int) -> None:
+    def step_ends(
+        self,
+        by: object,
+        optimizer: str,
+        tag: int,
+        shapes: Callable[[Any], object] = lambda _: (),
+    ) -> None:
         """Note the end of a step.
 
         Args:
             by: what ended it: an optimizer, or another object in a loop without one.
             optimizer: the optimizer's class; empty: none.
             tag: the loader of its batch.
+            shapes: returns the shapes of the parameters of ``by``.
         """
-        if (id(by), tag) == self._last:
+        if self._last is not None and self._last[0]() is by and self._last[1] == tag:
             return
-        self._last = id(by), tag
+        self._last = weakref.ref(by), tag
         stages, known = self._stages, self._of.get(by)
+        if known is None:
+            self._shapes[by] = shapes(by)
+        kind = tag, optimizer, self._shapes[by]
         if not stages:
             stages.append(_Open(optimizer, tag))
         elif known is not None:
             self._join(known)
-        elif not self._is_loop and (tag not in stages[-1].tags or not stages[-1].optimizer):
-            earlier = [i for i, stage in enumerate(stages) if tag in stage.tags]
+        elif not self._is_loop and self._differs(kind):
+            earlier = [i for i, stage in enumerate(stages) if kind in stage.kinds]
             self._is_loop = len(stages) == MAX_STAGES
             if self._is_loop:
                 self._join(0)
@@ -87,13 +105,22 @@ class Stages(Part):
                 self._begin(stages[-1], optimizer, tag)
         if known is None:
             self._of[by] = len(stages) - 1
-        stages[-1].tags.add(tag)
+        stages[-1].kinds.add(kind)
+
+    def _differs(self, kind: _Kind) -> bool:
+        """Return whether a new optimizer's step of this kind begins a stage."""
+        current = self._stages[-1]
+        if not current.optimizer:
+            return True
+        if any(tag == kind[0] for tag, *_ in current.kinds):
+            return kind not in current.kinds and self._recorder.steps - current.first >= _SETTLED
+        return True
 
     def _join(self, first: int) -> None:
         """Make the stages from number ``first`` on one."""
         stages = self._stages
         if first < len(stages) - 1:
-            stages[first].tags.update(*(gone.tags for gone in stages[first + 1 :]))
+            stages[first].kinds.update(*(gone.kinds for gone in stages[first + 1 :]))
             del stages[first + 1 :]
             stages[first].result = None
             for other, of in list(self._of.items()):

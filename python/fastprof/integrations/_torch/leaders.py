@@ -185,6 +185,11 @@ def _parameters(optimizer: Any) -> list[Any]:
         return []
 
 
+def shapes(optimizer: Any) -> object:
+    """Return the shapes of an optimizer's parameters, as a number: models may have thousands."""
+    return hash(tuple(_shape(p) for p in _parameters(optimizer)))
+
+
 def _shape(parameter: Any) -> tuple[int, ...]:
     try:
         return tuple(parameter.shape)

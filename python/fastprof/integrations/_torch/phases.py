@@ -14,7 +14,7 @@ from weakref import ref
 from fastprof.capture.sections import profile_section
 from fastprof.clock import time
 from fastprof.guards import own_errors
-from fastprof.integrations._torch.leaders import Leaders
+from fastprof.integrations._torch.leaders import Leaders, shapes
 from fastprof.integrations._torch.models import Models, has_loss
 from fastprof.integrations._torch.owner import claims
 from fastprof.session.loaders.timing import NO_LOADER
@@ -609,7 +609,7 @@ class Phases:
                 if not self._steps_to_look:
                     self._look_for_untrained()
             tag = self.run.loading.train_tag
-            self.run.stages.step_ends(stepped, type(stepped).__name__, tag)
+            self.run.stages.step_ends(stepped, type(stepped).__name__, tag, shapes)
             if self.leaders.ends_step(stepped):
                 if self.run.facts.get("steps_ended_by") == "batches":
                     self.run.facts["steps_ended_by"] = "optimizers"
