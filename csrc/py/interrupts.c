@@ -30,32 +30,51 @@ let_it_come_again(void)
     Py_XDECREF(tb);
 }
 
-/* Asks fastprof.guards whether the current exception, an Exception, came from
- * outside of the code that raised it. */
+/* Asks fastprof.guards whether [exc], an Exception, came from outside of the
+ * code that raised it.  Returns -1 with an exception that came from outside
+ * meanwhile. */
 static int
-is_from_outside(void)
+ask_guards(PyObject *exc)
 {
-    PyObject *type, *exc, *tb;
-    PyErr_Fetch(&type, &exc, &tb);
-    PyErr_NormalizeException(&type, &exc, &tb);
-    if (tb != NULL) {
-        PyException_SetTraceback(exc, tb);
-    }
     /* Not PyImport_ImportModule(): that calls __import__ of the builtins, which
      * are the program's. */
     PyObject *package =
         PyImport_ImportModuleLevel("fastprof.guards", NULL, NULL, NULL, 0);
     PyObject *guards =
         package ? PyObject_GetAttrString(package, "guards") : NULL;
-    PyObject *answer =
-        guards ? PyObject_CallMethod(guards, "is_from_outside", "O", exc)
-               : NULL;
-    int outside = answer == Py_True;
+    PyObject *ask =
+        guards ? PyObject_GetAttrString(guards, "is_from_outside") : NULL;
+    PyObject *answer = ask ? PyObject_CallOneArg(ask, exc) : NULL;
+    int outside = answer != NULL ? answer == Py_True : -1;
+    if (ask == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* the interpreter is shutting down */
+        outside = 0;
+    }
     Py_XDECREF(answer);
+    Py_XDECREF(ask);
     Py_XDECREF(guards);
     Py_XDECREF(package);
-    PyErr_Restore(type, exc, tb); /* drops an error of these calls */
     return outside;
+}
+
+int
+fp_error_is_from_outside(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return 1;
+    }
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    PyErr_NormalizeException(&type, &exc, &tb);
+    if (tb != NULL) {
+        PyException_SetTraceback(exc, tb);
+    }
+    int outside = -1;
+    for (int i = 0; i < 2 && (outside = ask_guards(exc)) < 0; i++) {
+        let_it_come_again();
+    }
+    PyErr_Restore(type, exc, tb);
+    return outside > 0;
 }
 
 int
@@ -64,7 +83,7 @@ fp_error_drop(void)
     if (PyErr_Occurred() == NULL) {
         return 0;
     }
-    if (PyErr_ExceptionMatches(PyExc_Exception) && !is_from_outside()) {
+    if (!fp_error_is_from_outside()) {
         PyErr_Clear();
         return 0;
     }

@@ -10,4 +10,9 @@
 int
 fp_error_drop(void);
 
+/* Is the current exception Ctrl-C, or did it come from a signal handler?  A
+ * further one that comes meanwhile is raised again a moment later. */
+int
+fp_error_is_from_outside(void);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "py/guard.h"
 #include "py/hooks.h"
+#include "py/interrupts.h"
 #include "py/mode.h"
 #include "py/paused.h"
 #include "py/run_phase.h"
@@ -321,6 +322,31 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     }
 }
 
+/* Setting the hook calls functions in Python, so an exception may come from
+ * outside, such as a signal handler's.  It is no reason not to set the hook:
+ * the program gets it afterwards. */
+static int
+start_backend_again(fp_recorder *r)
+{
+    if (start_backend(r) == 0) {
+        return 0;
+    }
+    if (!fp_error_is_from_outside()) {
+        return -1;
+    }
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    int rc = start_backend(r);
+    if (rc < 0) {
+        (void)fp_error_drop(); /* if it is from outside, it comes again */
+    }
+    PyErr_Restore(type, exc, tb);
+    if (rc == 0) {
+        (void)fp_error_drop();
+    }
+    return rc;
+}
+
 int
 fp_recorder_rehook(fp_recorder *r)
 {
@@ -329,7 +355,7 @@ fp_recorder_rehook(fp_recorder *r)
         return 0;
     }
     begin_switch(r);
-    int rc = start_backend(r);
+    int rc = start_backend_again(r);
     r->switching = 0;
     r->unhooked = rc < 0;
     if (rc < 0) {

@@ -1,0 +1,71 @@
+"""Exceptions from outside that come while C code of fastprof calls functions in Python."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import run_child
+
+BEGIN = """
+import signal, sys, threading
+from fastprof.capture import Recorder
+from fastprof.capture.convert import take_snapshot
+def leaf(): pass
+def handler(number, frame): raise TimeoutError("from outside")
+signal.signal(signal.SIGALRM, handler)
+recorder = Recorder(backend="setprofile")
+recorder.enable()
+"""
+
+
+def passed(code: str) -> str:
+    return run_child(BEGIN + code).check().stdout
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_p9_a_handlers_exception_does_not_end_the_recording_when_the_hook_is_set_again(
+    when: str,
+) -> None:
+    out = passed(f"""
+recorder.pause_functions(unhook=True)
+real = threading.setprofile
+def setprofile(hook):
+    if {when == "after"}: real(hook)
+    threading.setprofile = real
+    signal.raise_signal(signal.SIGALRM)
+threading.setprofile = setprofile
+try:
+    recorder.rehook()
+    for _ in range(100): pass
+except TimeoutError as error:
+    print(error)
+recorder.resume_functions()
+leaf()
+recorder.disable()
+snapshot = take_snapshot(recorder)
+names = [key.name for key in snapshot.keys]
+print(snapshot.threads[0].nodes.key.count(names.index("leaf")) if "leaf" in names else 0)
+""")
+    assert out == "from outside\n1\n"
+
+
+def test_p9_a_handlers_exception_passes_that_comes_while_another_error_is_judged() -> None:
+    out = passed("""
+armed = False
+def hook(event, args):
+    global armed
+    if armed and event == "object.__getattr__" and args[1] == "tb_frame":
+        armed = False
+        signal.raise_signal(signal.SIGALRM)
+sys.addaudithook(hook)
+def getprofile():
+    raise KeyError("fastprof's own")
+threading.getprofile = getprofile
+armed = True
+try:
+    recorder.disable()
+    for _ in range(100): pass
+except TimeoutError as error:
+    print(error)
+assert not armed
+""")
+    assert out == "from outside\n"
