@@ -69,8 +69,16 @@ fp_error_is_from_outside(void)
     if (tb != NULL) {
         PyException_SetTraceback(exc, tb);
     }
-    int outside = -1;
-    for (int i = 0; i < 2 && (outside = ask_guards(exc)) < 0; i++) {
+    int outside = ask_guards(exc);
+    if (outside < 0) {
+        /* That one waits: it would come again while the guards are asked. */
+        PyObject *type2, *exc2, *tb2;
+        PyErr_Fetch(&type2, &exc2, &tb2);
+        outside = ask_guards(exc);
+        if (outside < 0) {
+            let_it_come_again();
+        }
+        PyErr_Restore(type2, exc2, tb2);
         let_it_come_again();
     }
     PyErr_Restore(type, exc, tb);

@@ -324,22 +324,23 @@ fp_recorder_pause(fp_recorder *r, int unhook)
 
 /* Setting the hook calls functions in Python, so an exception may come from
  * outside, such as a signal handler's.  It is no reason not to set the hook:
- * the program gets it afterwards. */
+ * that is tried again, and the program gets the exception afterwards.
+ * [outside]: whether the exception of a failure is such a one. */
 static int
-start_backend_again(fp_recorder *r)
+start_backend_again(fp_recorder *r, int *outside)
 {
+    *outside = 0;
     if (start_backend(r) == 0) {
         return 0;
     }
-    if (!fp_error_is_from_outside()) {
+    *outside = fp_error_is_from_outside();
+    if (!*outside) {
         return -1;
     }
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     int rc = start_backend(r);
-    if (rc < 0) {
-        (void)fp_error_drop(); /* if it is from outside, it comes again */
-    }
+    (void)fp_error_drop(); /* if it is from outside, it comes again */
     PyErr_Restore(type, exc, tb);
     if (rc == 0) {
         (void)fp_error_drop();
@@ -355,11 +356,11 @@ fp_recorder_rehook(fp_recorder *r)
         return 0;
     }
     begin_switch(r);
-    int rc = start_backend_again(r);
+    int outside, rc = start_backend_again(r, &outside);
     r->switching = 0;
     r->unhooked = rc < 0;
-    if (rc < 0) {
-        fp_recorder_stop_functions(r);
+    if (rc < 0 && !outside) {
+        fp_recorder_stop_functions(r); /* otherwise the next call may set it */
     }
     after_switch(r);
     return rc;

@@ -42,10 +42,34 @@ recorder.resume_functions()
 leaf()
 recorder.disable()
 snapshot = take_snapshot(recorder)
-names = [key.name for key in snapshot.keys]
-print(snapshot.threads[0].nodes.key.count(names.index("leaf")) if "leaf" in names else 0)
+print("leaf" in [key.name for key in snapshot.keys])
 """)
-    assert out == "from outside\n1\n"
+    assert out == "from outside\nTrue\n"
+
+
+def test_p9_the_hook_can_be_set_after_exceptions_at_each_attempt() -> None:
+    out = passed("""
+recorder.pause_functions(unhook=True)
+real = threading.setprofile
+def setprofile(hook):
+    signal.raise_signal(signal.SIGALRM)
+threading.setprofile = setprofile
+try:
+    recorder.rehook()
+except TimeoutError:
+    try:
+        for _ in range(100): pass
+    except TimeoutError:
+        print("twice")
+threading.setprofile = real
+recorder.rehook()
+recorder.resume_functions()
+leaf()
+recorder.disable()
+snapshot = take_snapshot(recorder)
+print("leaf" in [key.name for key in snapshot.keys])
+""")
+    assert out == "twice\nTrue\n"
 
 
 def test_p9_a_handlers_exception_passes_that_comes_while_another_error_is_judged() -> None:
