@@ -127,7 +127,7 @@ def test_the_parts_are_in_the_report_and_add_up() -> None:
     assert overhead.sections_ms > 2000 * section_costs()[2] / 1e6 * 0.99
     assert overhead.estimated_ms == overhead.sections_ms
     assert re.search(
-        r"fastprof cost [\d.]+ % of the steps' time; in the whole run it cost an estimated "
+        r"fastprof cost [\d.]+ % of the loop's time; in the whole run it cost an estimated "
         r"[\d.]+ ms: sections, steps and "
         r"loaders [\d.]+ ms\. Functions were not recorded\.$",
         overhead.text,

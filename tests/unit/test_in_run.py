@@ -572,7 +572,7 @@ def test_the_cost_is_that_of_all_steps_not_of_those_with_functions() -> None:
     report = build_report(made)
     assert report.plain is not None
     assert report.overhead.share == pytest.approx(cost_ns / time_ns, abs=0.0005)
-    said = f"cost {percent(cost_ns / time_ns)} %; functions from 500 steps"
+    said = f"cost {percent(cost_ns / time_ns)} % of the loop; functions from 500 steps"
     assert said in " ".join(report.to_text().split())
     assert "Without fastprof" not in report.overhead.text
     # Doubt about what cannot be timed is in the bound only.

@@ -118,7 +118,7 @@ def test_the_stated_overhead_includes_the_row_of_fastprofs_cost(report: Report) 
     assert percent(json.loads(report.to_json())["overhead"]["share"]) == stated[1]
     page = io.StringIO()
     write(report, page)
-    assert f'{stated[1]} %</dd><dd class="minor">of the steps' in page.getvalue()
+    assert f'{stated[1]} %</dd><dd class="minor">of the loop' in page.getvalue()
     assert "adds" not in " ".join(lines)
 
 

@@ -89,7 +89,8 @@ def headline(report: Report, width: int) -> list[str]:
     if cost.functions_ms is None and has_functions(report.snapshot):
         parts.append("cost unknown")
     elif cost.share is not None:
-        parts.append(f"cost {percent_at_most(cost.share, cost.most_share)}")
+        of_what = " of the loop" if cost.of_steps else ""
+        parts.append(f"cost {percent_at_most(cost.share, cost.most_share)}{of_what}")
     if report.plain is not None:
         parts[-1] += f"; functions from {plural(report.steps.measured, 'step')}"
     if steps.count and (error := meta.get("ended_by")):

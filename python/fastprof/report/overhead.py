@@ -177,7 +177,7 @@ def _cost(found: Overhead, correction: Correction) -> str:
     in_all = f"an estimated {duration(found.estimated_ms)}"
     share = percent_at_most(found.share, found.most_share)
     if found.of_steps:
-        took = " ".join((took, share, "of the steps' time; in the whole run it cost", in_all))
+        took = " ".join((took, share, "of the loop's time; in the whole run it cost", in_all))
     else:
         took += f" {in_all}" + (f" ({share} of wall time)" if found.share is not None else "")
     parts = {

@@ -89,7 +89,7 @@ def tiles(report: Report) -> Markup:
         rows.append(("GPU busy", with_percent(gpu.utilization), "of the measured time"))
         rows.append(("GPU memory", with_percent(share), "reserved at the peak"))
     most = f"at most {with_percent(cost.most_share)} " if cost.share != cost.most_share else ""
-    of_what = "the steps' time" if cost.of_steps else "the recorded time"
+    of_what = "the loop's time" if cost.of_steps else "the recorded time"
     rows.append(("profiler", with_percent(cost.share), f"{most}of {of_what}"))
     drawn = (
         el("div", el("dt", name), el("dd", value, class_="na" if value == "n/a" else None),
