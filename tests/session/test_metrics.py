@@ -34,6 +34,31 @@ def test_plain_steps_stand_for_all_unless_they_are_few(plain: int, value: int, t
     assert not window.take("train")
 
 
+@pytest.mark.parametrize("window", [1, 20, 50])
+def test_a_stage_with_more_sections_per_batch_has_its_own_means(window: int) -> None:
+    """One forward and update per batch at first, then two, on the same loader.
+
+    After 400 batches most have no sections: those that have stand for all.
+    """
+    registry, means = LoaderRegistry(), []
+    loader = registry.entry([], "a", "train")
+    metrics = MetricWindow(registry)
+    forward, optimizer = PHASES.index("forward"), PHASES.index("optimizer")
+    for step in range(1, 501):
+        loader.batches, n = step, 1 if step <= 190 else 2 if step <= 400 or step % 50 < 5 else 0
+        rows = [(0, phase, n, n * 3_000_000) for phase in (forward, optimizer) if n]
+        metrics.add(rows, steps=step)
+        if step >= 400:  # of the next step
+            metrics.switched((step + 1) % 50 < 5)
+        if step % window == 0:
+            taken = metrics.take("train")
+            means += [(step, key, round(metric.value_ms, 2)) for key, metric in taken.items()]
+    assert len(means) >= 2 * 400 // window
+    wrong = [row for row in means if row[2] != (3 if row[0] <= 190 else 6)]
+    # The change is known after 16 batches; a window in which it falls has both.
+    assert all(190 < step <= 208 for step, *_ in wrong), wrong
+
+
 def waits(loader: str) -> set[str]:
     return {f"profile/train/dl_{loader}/time_batch_wait_ms", GLOBAL_WAIT}
 

@@ -21,6 +21,7 @@ from fastprof.session.function_hook import FunctionHook
 from fastprof.session.loaders.loading import Loading
 from fastprof.session.loaders.timing import check_loader, wrap
 from fastprof.session.options import Options
+from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.part import Part
 from fastprof.session.parts import make_parts
@@ -259,7 +260,10 @@ class Run:
 
     def switch_sections(self, on: bool) -> bool:
         """Switch automatic sections of the next steps: :meth:`Part.switch_sections`."""
-        return any(part.switch_sections(on) for part in self.parts)
+        switched = any(part.switch_sections(on) for part in self.parts)
+        if switched:
+            self.parts.of(MetricEmitter).sections_switched(on)
+        return switched
 
     # -- results ---------------------------------------------------------------
 

@@ -79,6 +79,12 @@ class MetricEmitter(Part):
             self._recorder.take_loaders(), steps=self._recorder.steps, validating=validating
         )
 
+    def sections_switched(self, on: bool) -> None:
+        """Note that automatic sections of the next steps were switched."""
+        if self._every:
+            self.collect()
+            self._window.switched(on)
+
     def emit(self, split: str) -> None:
         """Log the metrics of ``split`` since its last emission, if there are any."""
         self.collect(validating=split == "val")

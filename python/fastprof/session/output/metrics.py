@@ -17,6 +17,9 @@ _NS_PER_MS = 1e6
 #: A smaller part of the samples does not stand for all: in the full look 3 of 100 steps are plain.
 _FEW = 1 / 16
 
+#: So many micro-batches (or steps) show that a loop has another number of sections in each.
+_ENOUGH = 16
+
 #: Phases with a key, by split; a validation pass has no others.
 _KEYED = {
     "train": ("data", "forward", "backward", "optimizer", "batch_wait"),
@@ -56,6 +59,11 @@ class MetricWindow:
         self._plain: dict[tuple[int, str], list[int]] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self._steps = 0
+        # By loader and phase: (sections, units) where the loop last changed, and at the last look.
+        self._marks: dict[object, tuple[tuple[int, int], tuple[int, int]]] = {}
+        # The same while automatic sections were off: in sum, and when they were switched off.
+        self._left_out: dict[object, tuple[int, int]] = {}
+        self._off: dict[object, tuple[int, int]] | None = None
 
     def add(self, rows: Rows, *, steps: int = 0, validating: bool = False) -> None:
         """Accumulate ``rows`` of a run that has made ``steps`` steps.
@@ -74,6 +82,33 @@ class MetricWindow:
             pair[1] += sum_ns
             if not is_plain:
                 self._counts[key] = self._counts.get(key, 0) + count
+
+    def switched(self, on: bool) -> None:
+        """Note that automatic sections of the next steps were switched, after :meth:`add`."""
+        if on != (self._off is not None):
+            return
+        now = self._totals()
+        if not on:
+            self._off = now
+            return
+        before, self._off = self._off or {}, None
+        for key, (sections, units) in now.items():
+            old, old_units = before.get(key, (0, 0))
+            out, out_units = self._left_out.get(key, (0, 0))
+            self._left_out[key] = out + sections - old, out_units + units - old_units
+
+    def _totals(self) -> dict[object, tuple[int, int]]:
+        """Return sections and units of all training phases that have automatic sections."""
+        totals: dict[object, tuple[int, int]] = {"optimizer": (self._optimized(), self._steps)}
+        for entry in self._registry.entries:
+            if entry.split == "train":
+                for phase in ("forward", "backward"):
+                    key = entry.tag, phase
+                    totals[key] = self._counts.get(key, 0), entry.batches
+        return totals
+
+    def _optimized(self) -> int:
+        return sum(n for (_, name), n in self._counts.items() if name == "optimizer")
 
     def take(self, split: str) -> dict[str, Metric]:
         """Return the metrics of ``split`` since the last call, by key.
@@ -116,16 +151,41 @@ class MetricWindow:
 
         Usually a phase has one section per micro-batch, and the mean is that of the sections.  If
         it has more (two models, a discriminator trained more often), their times add up to the
-        phase's.  Their number comes from the whole run, because a window may begin or end in the
-        middle of a batch.
+        phase's.
         """
-        sections, units = 0, 0
+        per_unit = 1.0
         if phase == "optimizer":
-            sections = sum(n for (_, name), n in self._counts.items() if name == phase)
-            units = self._steps
+            per_unit = self._per_unit(phase, self._optimized(), self._steps)
         elif entry is not None and phase != "batch_wait":
-            sections, units = self._counts[entry.tag, phase], entry.batches
-        return _mean(count, sum_ns, max(1.0, sections / units) if units else 1.0)
+            key = entry.tag, phase
+            per_unit = self._per_unit(key, self._counts[key], entry.batches)
+        return _mean(count, sum_ns, max(1.0, per_unit))
+
+    def _per_unit(self, key: object, sections: int, units: int) -> float:
+        """Return the number of sections in a micro-batch (or step); 0: unknown.
+
+        It is that since the loop changed (another stage, a second model), not that in the window
+        alone, which may begin or end in the middle of a batch.
+        """
+        out, out_units = self._left_out.get(key, (0, 0))
+        if self._off:
+            since, since_units = self._off.get(key, (0, 0))
+            out, out_units = out + sections - since, out_units + units - since_units
+        sections, units = sections - out, units - out_units
+        began, looked = self._marks.get(key, ((0, 0), (0, 0)))
+        new, new_units = sections - looked[0], units - looked[1]
+        if new_units >= _ENOUGH:
+            before, before_units = looked[0] - began[0], looked[1] - began[1]
+            if before_units:
+                expected = before / before_units * new_units
+                if abs(new - expected) > 2 * max(new, expected) / new_units:  # that of two batches
+                    began = looked
+            looked = sections, units
+            self._marks[key] = began, looked
+        elif looked == began:
+            looked = sections, units
+        known = looked[1] - began[1]
+        return (looked[0] - began[0]) / known if known else 0.0
 
 
 def _mean(count: int, sum_ns: float, per_unit: float = 1.0) -> Metric:
