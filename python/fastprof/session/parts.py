@@ -68,14 +68,15 @@ class Parts(list[Part]):
         """Return the part of that class."""
         return next(part for part in self if isinstance(part, kind))
 
-    #: Those that override ``at_step``, of how many parts: half of them do nothing at steps.
+    #: Those that override ``at_step``, as half of the parts do, of how many: integrations add and
+    #: remove theirs.
     _at_steps: tuple[int, Sequence[Part]] = (0, ())
     #: They, and the number of steps after which each has work.
     _planned: Sequence[tuple[int, Part]] = ()
 
     def plan(self, count: int) -> int:
         """Return the number of steps after which a part has work; ``count`` have ended."""
-        if len(self) != self._at_steps[0]:  # an integration has added or removed its part
+        if len(self) != self._at_steps[0]:
             at_steps = [part for part in self if type(part).at_step is not Part.at_step]
             self._at_steps = len(self), at_steps
         self._planned = [(part.next_step(count), part) for part in self._at_steps[1]]
@@ -83,6 +84,8 @@ class Parts(list[Part]):
 
     def due(self, count: int) -> list[Part]:
         """Return the parts that have work after ``count`` steps, by the last :meth:`plan`."""
+        if len(self) != self._at_steps[0]:
+            self.plan(count - 1)
         return [part for due, part in self._planned if due <= count]
 
 
