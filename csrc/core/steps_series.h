@@ -28,8 +28,26 @@ typedef struct fp_series_row {
     int64_t autograd;
 } fp_series_row;
 
-/* From a value of a row to the same one of the next. */
-enum { FP_SERIES_STRIDE = sizeof(fp_series_row) / sizeof(int64_t) };
+/* One value of every step: the place of the first, and the number of values
+ * from one to the next. */
+typedef struct fp_values {
+    const int64_t *at;
+    uint32_t stride;
+} fp_values;
+
+/* [at]: the value in the first row. */
+static inline fp_values
+fp_values_in_rows(const int64_t *at)
+{
+    return (fp_values){at, sizeof(fp_series_row) / sizeof(int64_t)};
+}
+
+/* The value of the step that has the number [n] of all that were put. */
+static inline int64_t
+fp_value_of(fp_values r, uint64_t n)
+{
+    return r.at[(n % FP_STEPS_RECENT) * r.stride];
+}
 
 typedef struct fp_series {
     fp_series_row row[FP_STEPS_RECENT];

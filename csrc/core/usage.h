@@ -3,10 +3,11 @@
  *
  * A reading of the CPU time is extrapolated for FP_USAGE_NEAR_NS before and
  * after it, as if the thread had the CPU all the time; the next reading
- * corrects the error.  At the end of a step, that is up to FP_USAGE_FAR_NS: as
- * long as readings find that the thread does have the CPU.  The counts are read once the thread was off the CPU,
- * since the last reading, for longer than that and 1/1024 of the step.
- * Shorter absences appear in a later step.
+ * corrects the error.  At the end of a step, that is up to FP_USAGE_FAR_NS, as
+ * long as readings find that the thread does have the CPU.  The counts are
+ * read once the thread was off the CPU, since the last reading, for longer
+ * than FP_USAGE_NEAR_NS and 1/1024 of the step.  Shorter absences appear in a
+ * later step.
  *
  * Tests supply their own source. */
 #ifndef FP_CORE_USAGE_H

@@ -107,27 +107,14 @@ kept(const copy *c)
     return n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
 }
 
-/* One value of every step: the first one's place, and from one to the next. */
-typedef struct ring {
-    const int64_t *at;
-    uint32_t stride;
-} ring;
-
-/* Of rows of the series. */
-static ring
-in_rows(const int64_t *at)
-{
-    return (ring){at, FP_SERIES_STRIDE};
-}
-
 /* The values of [r], oldest first; valid until the next call. */
 static const int64_t *
-straight(copy *c, ring r)
+straight(copy *c, fp_values r)
 {
     uint64_t n = c->times.count;
     uint32_t rows = kept(c);
     for (uint32_t i = 0; i < rows; i++) {
-        c->line[i] = r.at[((n - rows + i) % FP_STEPS_RECENT) * r.stride];
+        c->line[i] = fp_value_of(r, n - rows + i);
     }
     return c->line;
 }
@@ -135,7 +122,7 @@ straight(copy *c, ring r)
 /* ---- the series ---- */
 
 static PyObject *
-times(const fp_export *x, copy *c, ring r)
+times(const fp_export *x, copy *c, fp_values r)
 {
     return fp_export_times(x, straight(c, r), kept(c));
 }
@@ -153,7 +140,7 @@ all_known(const int64_t *line, uint32_t n)
 
 /* Like times, but an empty list if a value is unknown. */
 static PyObject *
-known_times(const fp_export *x, copy *c, ring r)
+known_times(const fp_export *x, copy *c, fp_values r)
 {
     const int64_t *line = straight(c, r);
     return all_known(line, kept(c)) ? fp_export_times(x, line, kept(c))
@@ -162,7 +149,7 @@ known_times(const fp_export *x, copy *c, ring r)
 
 /* Plain numbers; an empty list if a value is unknown. */
 static PyObject *
-numbers(copy *c, ring r)
+numbers(copy *c, fp_values r)
 {
     return known_times(NULL, c, r);
 }
@@ -175,7 +162,7 @@ starts(const fp_export *x, copy *c)
         int64_t since = row->start - x->r->recording.origin;
         row->start = since > 0 ? since : 0;
     }
-    return times(x, c, in_rows(&c->split.series.row->start));
+    return times(x, c, fp_values_in_rows(&c->split.series.row->start));
 }
 
 static PyObject *
@@ -185,7 +172,7 @@ columns(fp_export *x, copy *c)
     for (uint32_t i = 0; list != NULL && i < c->columns; i++) {
         fp_key key = fp_key_section(c->split.series.column[i].section->id);
         Py_ssize_t index = fp_export_key(x, key);
-        ring ticks = {&c->ticks[(size_t)i * FP_STEPS_RECENT], 1};
+        fp_values ticks = {&c->ticks[(size_t)i * FP_STEPS_RECENT], 1};
         fp_export_add(&list, index < 0 ? NULL
                                        : Py_BuildValue("(nN)", index,
                                                        times(x, c, ticks)));
@@ -202,22 +189,24 @@ series(fp_export *x, copy *c)
         return d;
     }
     fp_series_row *s = c->split.series.row;
-    uint64_t first = kept(c) == 0
-                         ? c->count
-                         : (uint64_t)straight(c, in_rows(&s->number))[0];
+    uint64_t first =
+        kept(c) == 0 ? c->count
+                     : (uint64_t)straight(c, fp_values_in_rows(&s->number))[0];
     fp_export_put(&d, "first", PyLong_FromUnsignedLongLong(first));
-    fp_export_put(&d, "number", numbers(c, in_rows(&s->number)));
+    fp_export_put(&d, "number", numbers(c, fp_values_in_rows(&s->number)));
     fp_export_put(&d, "start_ns", starts(x, c));
-    fp_export_put(&d, "wall_ns", times(x, c, (ring){c->times.recent, 1}));
+    fp_export_put(&d, "wall_ns", times(x, c, (fp_values){c->times.recent, 1}));
     fp_export_put(&d, "sections", columns(x, c));
-    fp_export_put(&d, "cpu_ns", numbers(c, in_rows(&s->cpu_ns)));
-    fp_export_put(&d, "gc_ns", times(x, c, in_rows(&s->gc_ticks)));
-    fp_export_put(&d, "switches", numbers(c, in_rows(&s->switches)));
-    fp_export_put(&d, "faults", numbers(c, in_rows(&s->faults)));
-    fp_export_put(&d, "cpu_wait_ns", numbers(c, in_rows(&s->delay_ns)));
+    fp_export_put(&d, "cpu_ns", numbers(c, fp_values_in_rows(&s->cpu_ns)));
+    fp_export_put(&d, "gc_ns", times(x, c, fp_values_in_rows(&s->gc_ticks)));
+    fp_export_put(&d, "switches", numbers(c, fp_values_in_rows(&s->switches)));
+    fp_export_put(&d, "faults", numbers(c, fp_values_in_rows(&s->faults)));
+    fp_export_put(&d, "cpu_wait_ns",
+                  numbers(c, fp_values_in_rows(&s->delay_ns)));
     fp_export_put(&d, "communication_ns",
-                  known_times(x, c, in_rows(&s->communication)));
-    fp_export_put(&d, "autograd_ns", known_times(x, c, in_rows(&s->autograd)));
+                  known_times(x, c, fp_values_in_rows(&s->communication)));
+    fp_export_put(&d, "autograd_ns",
+                  known_times(x, c, fp_values_in_rows(&s->autograd)));
     fp_export_put(&d, "sections_left_out",
                   PyLong_FromUnsignedLong(c->split.series.left_out));
     return d;
@@ -374,7 +363,7 @@ as_dict(fp_export *x, const fp_thread *t, copy *c)
     fp_export_put(&d, "sum_sq", PyFloat_FromDouble(sum_sq));
     fp_export_put(&d, "min_ns", fp_export_time(x, s->min_ticks));
     fp_export_put(&d, "max_ns", fp_export_time(x, s->max_ticks));
-    fp_export_put(&d, "recent_ns", times(x, c, (ring){s->recent, 1}));
+    fp_export_put(&d, "recent_ns", times(x, c, (fp_values){s->recent, 1}));
     fp_export_put(&d, "hist", fp_export_hist(x, &s->hist));
     fp_export_put(&d, "rows", step_rows(x, t, c->phase));
     fp_export_put(&d, "series", series(x, c));

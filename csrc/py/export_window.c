@@ -21,11 +21,10 @@ enum {
     MOST_NODES = 50000
 };
 
-/* The newest [rows] of a ring of [n] values, [stride] from one to the next;
- * [ticks]: converted to ns, except -1. */
+/* The newest [rows] of a ring of [n] values; [ticks]: converted to ns, except
+ * -1. */
 static PyObject *
-column(const fp_export *x, const int64_t *ring, uint32_t stride, uint64_t n,
-       uint32_t rows, int ticks)
+column(const fp_export *x, fp_values r, uint64_t n, uint32_t rows, int ticks)
 {
     PyObject *bytes =
         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * sizeof(int64_t)));
@@ -34,7 +33,7 @@ column(const fp_export *x, const int64_t *ring, uint32_t stride, uint64_t n,
     }
     int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
     for (uint32_t i = 0; i < rows; i++) {
-        int64_t v = ring[((n - rows + i) % FP_STEPS_RECENT) * stride];
+        int64_t v = fp_value_of(r, n - rows + i);
         out[i] = ticks && v >= 0 ? fp_export_ns(x, v) : v;
     }
     return bytes;
@@ -53,9 +52,10 @@ sections(const fp_export *x, const fp_series *s, uint64_t n, uint32_t rows)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < s->columns; i++) {
         PyObject *name = section_name(x, s->column[i].section->id);
-        fp_export_add(&list, Py_BuildValue("(ON)", name,
-                                           column(x, s->column[i].ticks, 1, n,
-                                                  rows, 1)));
+        fp_export_add(
+            &list, Py_BuildValue("(ON)", name,
+                                 column(x, (fp_values){s->column[i].ticks, 1},
+                                        n, rows, 1)));
     }
     return list;
 }
@@ -166,17 +166,18 @@ window(const fp_export *x, const fp_thread *t, int64_t first, int plain)
     }
     PyObject *d = PyDict_New();
     fp_export_put(&d, "number",
-                  column(x, &s->row->number, FP_SERIES_STRIDE, n, rows, 0));
-    fp_export_put(&d, "wall_ns", column(x, times->recent, 1, n, rows, 1));
+                  column(x, fp_values_in_rows(&s->row->number), n, rows, 0));
+    fp_export_put(&d, "wall_ns",
+                  column(x, (fp_values){times->recent, 1}, n, rows, 1));
     fp_export_put(&d, "cpu_ns",
-                  column(x, &s->row->cpu_ns, FP_SERIES_STRIDE, n, rows, 0));
+                  column(x, fp_values_in_rows(&s->row->cpu_ns), n, rows, 0));
     fp_export_put(&d, "cpu_wait_ns",
-                  column(x, &s->row->delay_ns, FP_SERIES_STRIDE, n, rows, 0));
+                  column(x, fp_values_in_rows(&s->row->delay_ns), n, rows, 0));
     fp_export_put(
         &d, "communication_ns",
-        column(x, &s->row->communication, FP_SERIES_STRIDE, n, rows, 1));
+        column(x, fp_values_in_rows(&s->row->communication), n, rows, 1));
     fp_export_put(&d, "autograd_ns",
-                  column(x, &s->row->autograd, FP_SERIES_STRIDE, n, rows, 1));
+                  column(x, fp_values_in_rows(&s->row->autograd), n, rows, 1));
     fp_export_put(&d, "sections", sections(x, s, n, rows));
     fp_export_put(&d, "waits", waits(x, t));
     fp_export_put(&d, "open", open_sections(x, t));

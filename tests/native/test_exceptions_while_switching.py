@@ -16,16 +16,25 @@ recorder = Recorder(backend="setprofile")
 recorder.enable()
 """
 
+IS_RECORDED = """
+recorder.resume_functions()
+leaf()
+recorder.disable()
+snapshot = take_snapshot(recorder)
+print("leaf" in [key.name for key in snapshot.keys])
+"""
 
-def passed(code: str) -> str:
-    return run_child(BEGIN + code).check().stdout
+
+def passed(code: str, end: str = "") -> str:
+    return run_child(BEGIN + code + end).check().stdout
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_p9_a_handlers_exception_does_not_end_the_recording_when_the_hook_is_set_again(
     when: str,
 ) -> None:
-    out = passed(f"""
+    out = passed(
+        f"""
 recorder.pause_functions(unhook=True)
 real = threading.setprofile
 def setprofile(hook):
@@ -38,17 +47,15 @@ try:
     for _ in range(100): pass
 except TimeoutError as error:
     print(error)
-recorder.resume_functions()
-leaf()
-recorder.disable()
-snapshot = take_snapshot(recorder)
-print("leaf" in [key.name for key in snapshot.keys])
-""")
+""",
+        IS_RECORDED,
+    )
     assert out == "from outside\nTrue\n"
 
 
 def test_p9_the_hook_can_be_set_after_exceptions_at_each_attempt() -> None:
-    out = passed("""
+    out = passed(
+        """
 recorder.pause_functions(unhook=True)
 real = threading.setprofile
 def setprofile(hook):
@@ -63,12 +70,9 @@ except TimeoutError:
     print("twice")
 threading.setprofile = real
 recorder.rehook()
-recorder.resume_functions()
-leaf()
-recorder.disable()
-snapshot = take_snapshot(recorder)
-print("leaf" in [key.name for key in snapshot.keys])
-""")
+""",
+        IS_RECORDED,
+    )
     assert out == "twice\nTrue\n"
 
 

@@ -92,7 +92,7 @@ def import_class(file: str, name: str) -> int:
 
     It depends on the name only if that begins with "_" or "<".
     """
-    if name in _IMPORTERS and "importlib" in file:
+    if begins_import(file, name):
         return 3
     if is_users_file(file):
         return 0

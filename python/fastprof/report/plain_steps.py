@@ -6,7 +6,7 @@ from dataclasses import replace
 from fastprof.report.correct import correct
 from fastprof.report.in_run import own_costs
 from fastprof.report.model import Report
-from fastprof.report.origin import is_own
+from fastprof.report.origin import own_keys
 from fastprof.report.outliers import find_plain_outliers
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, SectionRow, StepSection, StepTable
 from fastprof.report.run_phases import between_steps_ns, beyond_steps_ns, plain_are_most, view_of
@@ -153,11 +153,11 @@ def _function_scale(report: Report) -> float:
         return 1.0
     if not 0 <= number < len(view.threads) or beyond_steps_ns(view, report.phase, number):
         return 1.0
-    own = [is_own(key) for key in view.keys]
+    own = own_keys(view.keys)
     nodes = view.threads[number].nodes
     column = correct(view, enabled=report.overhead.corrected).self_ns[number]
     times = zip(nodes.key, column, strict=True)
-    recorded_ns = sum([0 if own[key] else ns for key, ns in times])
+    recorded_ns = sum([0 if key in own else ns for key, ns in times])
     recorded_ns -= min(between_steps_ns(view, number), column[0])
     shown = plain.mean_ms or 0.0
     shown -= sum(row.mean_ms for row in plain.rows if row.name == OWN_COST)

@@ -51,6 +51,9 @@ class Part:
         """
         return False
 
+    def sections_switched(self, on: bool) -> None:
+        """Note that a part has switched automatic sections of the next steps."""
+
     def phase_begins(self) -> bool:
         """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
         return False

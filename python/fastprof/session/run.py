@@ -21,7 +21,6 @@ from fastprof.session.function_hook import FunctionHook
 from fastprof.session.loaders.loading import Loading
 from fastprof.session.loaders.timing import check_loader, wrap
 from fastprof.session.options import Options
-from fastprof.session.output.emitter import MetricEmitter
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.part import Part
 from fastprof.session.parts import make_parts
@@ -262,7 +261,8 @@ class Run:
         """Switch automatic sections of the next steps: :meth:`Part.switch_sections`."""
         switched = any(part.switch_sections(on) for part in self.parts)
         if switched:
-            self.parts.of(MetricEmitter).sections_switched(on)
+            for part in self.parts:
+                part.sections_switched(on)
         return switched
 
     # -- results ---------------------------------------------------------------
@@ -327,8 +327,6 @@ class Run:
     # -- between steps ---------------------------------------------------------
 
     def _after_step(self, count: int) -> None:
-        if not self.recorder.next_event:  # it has changed since
-            self.parts.plan(count - 1)
         for part in self.parts.due(count):
             if part.between_steps:
                 began = clock()
@@ -340,9 +338,9 @@ class Run:
 
     def phase_begins(self) -> None:
         """Let the parts know that another phase begins."""
-        for part in self.parts:
-            if part.phase_begins():
-                self.recorder.next_event = 0
+        changed = [part.phase_begins() for part in self.parts]
+        if any(changed):
+            self.recorder.next_event = self.parts.plan(self.recorder.steps)
 
     def protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
         """Run ``action``; turn its exceptions into faults."""

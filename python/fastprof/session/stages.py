@@ -110,11 +110,9 @@ class Stages(Part):
     def _differs(self, kind: _Kind) -> bool:
         """Return whether a new optimizer's step of this kind begins a stage."""
         current = self._stages[-1]
-        if not current.optimizer:
+        if not current.optimizer or all(tag != kind[0] for tag, *_ in current.kinds):
             return True
-        if any(tag == kind[0] for tag, *_ in current.kinds):
-            return kind not in current.kinds and self._recorder.steps - current.first >= _SETTLED
-        return True
+        return kind not in current.kinds and self._recorder.steps - current.first >= _SETTLED
 
     def _join(self, first: int) -> None:
         """Make the stages from number ``first`` on one."""

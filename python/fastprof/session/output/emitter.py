@@ -80,7 +80,6 @@ class MetricEmitter(Part):
         )
 
     def sections_switched(self, on: bool) -> None:
-        """Note that automatic sections of the next steps were switched."""
         if self._every:
             self.collect()
             self._window.switched(on)
