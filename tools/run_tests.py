@@ -5,8 +5,8 @@
     python3 tools/run_tests.py tests/native -k threads some of the tests
 
 Creates the virtual environment .venv (or $VENV) if there is none, installs fastprof with its test
-requirements into it, then runs the C tests and pytest: two processes on each processor, because
-tests wait half of their time.  You may run it repeatedly.
+requirements into it, then runs the C tests and pytest: three processes on two processors, because
+tests wait a third of their time.  You may run it repeatedly.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run_together(commands: Sequence[Sequence[str | Path]]) -> bool:
             errors="backslashreplace",
         )
 
-    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) * 3 // 2)) as pool:
         for future in as_completed([pool.submit(run_one, command) for command in commands]):
             done = future.result()
             print(done.stdout, end="", flush=True)

@@ -6,15 +6,14 @@ from threading import get_ident
 from typing import Any
 
 from fastprof.capture.convert import thread_names
-from fastprof.clock import time
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
 
 #: Names that are remembered.
 _MOST_NAMES = 10_000
 
-#: Short steps are many: the names are asked for about that often, in s.
-_EVERY_S = 0.05
+#: Steps from one look at the names to the next, once a run has as many: those of metrics.
+_EVERY = 50
 
 
 class ThreadNotes(Part):
@@ -26,18 +25,13 @@ class ThreadNotes(Part):
         self._names: dict[int, str] = {}
         # A thread that starts later may get the ident of the training thread.
         self._training = ""
-        self._steps = 1  # from one time to the next
         self._due = 1
-        self._noted_at = 0.0
 
     def next_step(self, count: int) -> int:
         return self._due if len(self._names) < _MOST_NAMES else sys.maxsize
 
     def at_step(self, count: int) -> None:
-        now = time.perf_counter()
-        often = now - self._noted_at < _EVERY_S
-        self._steps = 2 * self._steps if often else max(1, self._steps // 2)
-        self._due, self._noted_at = count + self._steps, now
+        self._due = 2 * count if count < _EVERY else (count // _EVERY + 1) * _EVERY
         self.note()
 
     def moved(self, count: int) -> None:
