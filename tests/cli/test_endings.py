@@ -60,6 +60,16 @@ def test_f22_a_signal_that_ends_the_program_saves_first(tmp_path: Path, name: st
     assert calls(tmp_path) == 5
 
 
+@pytest.mark.parametrize("name", ENDINGS)
+def test_the_screen_says_which_signal_ended_the_program(tmp_path: Path, name: str) -> None:
+    write(f"os.kill(os.getpid(), signal.{name})\nwhile True: pass\n", tmp_path)
+    result = python("-m", "fastprof", "run", "-o", "out", "train.py", name, cwd=tmp_path)
+    assert result.returncode == -getattr(signal, name)
+    headline = " ".join(result.stdout.partition("\n\n")[0].split())
+    assert headline.startswith(f"train.py {name}: "), result.stdout
+    assert headline.endswith(f", ended by {name}"), result.stdout
+
+
 def test_f22_a_closed_terminal_ends_a_run_which_is_saved(tmp_path: Path) -> None:
     write("print('ready', flush=True)\nwhile True: pass\n", tmp_path)
     ours, theirs = os.openpty()

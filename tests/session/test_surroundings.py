@@ -56,6 +56,11 @@ def test_p7_the_command_line_has_no_directory_and_no_secret():
         ("trainer.max_epochs=3", "trainer.max_epochs=3"),
         ("configs/base.yaml", "configs/base.yaml"),
         ("--monkey=3", "--monkey=3"),
+        ("SIGTERM", "SIGTERM"),
+        ("SIGUSR1_own", "SIGUSR1_own"),
+        ("SIGNATURE", "***"),
+        ("ABCDEFGH", "***"),
+        ("--key=SIGTERM", "--key=***"),
     ],
 )
 def test_p7_a_secret_inside_a_word_is_not_kept(word: str, kept: str):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import shutil
 import sys
 import time
 from contextlib import nullcontext
@@ -339,12 +341,24 @@ def test_a_table_of_words_alone_is_no_wider_and_keeps_every_row() -> None:
     assert "--fused" in text
 
 
-def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_has_100_columns_unless_the_user_wants_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for wanted, columns in (("80", 80), ("0080", 80), ("", 100), (None, 100), ("7", 40)):
+        if wanted is None:
+            monkeypatch.delenv("COLUMNS")
+        else:
+            monkeypatch.setenv("COLUMNS", wanted)
+        assert width_of(io.StringIO()) == columns, wanted
+
+
+def test_a_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setenv("COLUMNS", "63")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((63, 24)))
     assert (width_of(io.StringIO()), width_of(Terminal())) == (100, 63)
     # A tee without ``isatty`` passes the lines on to the standard output.
     tee: Any = type("Tee", (), {"write": None})()
@@ -539,6 +553,8 @@ def test_the_headline_says_which_error_ended_the_program() -> None:
     made = training_run()
     failed = build_report(replace(made, meta={**made.meta, "ended_by": "OutOfMemoryError"}))
     assert "ended by OutOfMemoryError" in " ".join(headline(failed, 200))
+    without_steps = tree(Node(py("main"), 1, MS), duration_ns=MS, meta={"ended_by": "SIGTERM"})
+    assert ", ended by SIGTERM" in " ".join(headline(build_report(without_steps), 200))
     assert "ended" not in " ".join(headline(build_report(made), 100))
 
 

@@ -29,8 +29,10 @@ from fastprof.guards import dropped, own_errors
 from fastprof.names import encodable, printable
 from fastprof.own_builtins import put_back
 from fastprof.own_imports import Protected
+from fastprof.session import current
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.patching.replaced import Replaced
+from fastprof.session.run import Run
 
 #: The signal whose handler in Python the others run; nothing sends it.  0: this platform has none.
 _CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
@@ -328,6 +330,7 @@ class Endings:
             # It came during a save, which ends the process when it is done.
             self._signal_came = number
             return
+        ended_by(signal.Signals(number).name)
         try:
             self._stop_and_save()
         finally:
@@ -348,6 +351,15 @@ class Endings:
             self._signal = None
         os.supports_fd.difference_update(self._wrappers)
         self._wrapped.restore()
+
+
+def ended_by(what: str) -> Run | None:
+    """Save in the run, which may be None, what ends the program: an exception or a signal."""
+    run = current.running()
+    if not isinstance(run, Run):
+        return None
+    run.facts["ended_by"] = what
+    return run
 
 
 def _may_run(path: Any = None, argv: Any = None, *_: Any, **__: Any) -> bool:

@@ -30,7 +30,7 @@ import fastprof.session
 import fastprof.tables
 from fastprof import own_builtins, own_imports
 from fastprof.capture.options import Recorder
-from fastprof.cli.exit_hooks import Endings, complain
+from fastprof.cli.exit_hooks import Endings, complain, ended_by
 from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
 from fastprof.cli.parsing import USAGE_ERROR, Options
@@ -120,9 +120,8 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             endings.in_order = end.code is None or end.code == 0
             raise
         except (Exception, KeyboardInterrupt) as error:
-            run = current.running()
-            if isinstance(run, Run):
-                run.facts["ended_by"] = type(error).__name__
+            run = ended_by(type(error).__name__)
+            if run is not None:
                 _explain_limit(error, run)
             raise
         finally:

@@ -93,8 +93,8 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"cost {percent_at_most(cost.share, cost.most_share)}{of_what}")
     if report.plain is not None:
         parts[-1] += f"; functions from {plural(report.steps.measured, 'step')}"
-    if steps.count and (error := meta.get("ended_by")):
-        parts.append(f"ended by {readable(str(error), 60)}")
+    if ended_by := meta.get("ended_by"):
+        parts.append(f"ended by {readable(str(ended_by), 60)}")
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
         parts.append(f"rank {meta.get('rank')} of {ranks}")

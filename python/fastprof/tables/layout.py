@@ -5,6 +5,7 @@ names lose their middle or their ends.  If it is still too wide, it loses its la
 split into several parts, one below the other, each with the columns that name the row.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -15,7 +16,7 @@ from typing import TextIO
 from fastprof.names import elided, ends_cut, head, readable, text_width
 from fastprof.tables.cells import Table
 
-#: Width of a text that goes to a file or pipe.
+#: Width of a text that goes to a file, or to a pipe without ``COLUMNS``.
 PIPED = 100
 #: A narrower terminal gets lines of this width.
 _NARROWEST = 40
@@ -35,14 +36,16 @@ _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 def width_of(stream: TextIO) -> int:
     """Return the columns of lines for ``stream``.
 
-    An object without ``isatty`` may pass them on to the standard output that it replaced.
+    They are those of the terminal, unless the variable ``COLUMNS`` has another number.  An object
+    without ``isatty`` may pass the lines on to the standard output that it replaced.
     """
     known = stream if hasattr(stream, "isatty") else sys.__stdout__
     try:
         terminal = known is not None and known.isatty()
     except ValueError:  # a closed one
         terminal = False
-    return max(_NARROWEST, shutil.get_terminal_size().columns) if terminal else PIPED
+    known_width = terminal or os.environ.get("COLUMNS")
+    return max(_NARROWEST, shutil.get_terminal_size().columns) if known_width else PIPED
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:

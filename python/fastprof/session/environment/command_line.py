@@ -6,6 +6,7 @@ boolean, the name of a file, or the value of an option that training programs ar
 
 import os
 import re
+import signal
 from collections.abc import Sequence
 
 MOST_CHARACTERS = 1000
@@ -38,9 +39,11 @@ _ONE_NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[-+]?\d+)?[a-zA-Z%]{0,2}"
 _NUMBERS = re.compile(rf"[\[(]?{_ONE_NUMBER}(?:[,x:/]{_ONE_NUMBER})*[\])]?", re.IGNORECASE)
 _MOST_DIGITS = 40
 _WORDS = frozenset(["true", "false", "yes", "no", "on", "off", "none", "null", "auto"])
-#: A file's name, and a word of letters, such as a subcommand; a random mixture is neither.
+#: A file's name, and a word of small letters, such as a subcommand, or a signal's name; a random
+#: mixture is neither.
 _FILE = re.compile(r"[\w./\\+-]*\.(?:py|ya?ml|jsonl?|toml|cfg|ini|txt|csv|parquet|pt|npy|npz|bin)")
-_PLAIN = re.compile(r"[a-z]+(?:[-_][a-z]+)*")
+_PART = rf"(?:[a-z]+|{'|'.join(signal.Signals.__members__)})"
+_PLAIN = re.compile(rf"{_PART}(?:[-_]{_PART})*")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
 _SETTING = re.compile(
     r"(--?[A-Za-z][\w.-]{0,60}|[+~]{0,2}[A-Za-z_]+(?:[./][A-Za-z_]+){0,9})=(.*)", re.DOTALL
