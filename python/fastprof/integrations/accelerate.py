@@ -260,6 +260,8 @@ class AcceleratorAttachment(Attachment):
 
     def _before_forward(self, module: Any) -> None:
         session = self._session
+        if session.muted and self._fetches:
+            return
         if not is_training(module):
             session.open(id(module), "forward")
             return
@@ -270,14 +272,18 @@ class AcceleratorAttachment(Attachment):
             session.open(_FORWARD, "forward")
 
     def _after_forward(self, module: Any, output: Any) -> None:
+        if self._session.muted:
+            return
         self._session.close(id(module))
         if has_loss(output):  # forward is complete
             self._session.close(_FORWARD)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        inside = self._session.around("backward", original)
+
         def backward(*args: Any, **kwargs: Any) -> Any:
             self._session.close(_FORWARD)
-            return self._session.around("backward", original)(*args, **kwargs)
+            return inside(*args, **kwargs)
 
         return backward
 
@@ -289,6 +295,8 @@ class AcceleratorAttachment(Attachment):
             session.close(_FORWARD)
             closure = args[0] if args else kwargs.get("closure")
             try:
+                if session.muted:
+                    return original(*args, **kwargs)
                 late = closure is not None
                 return session.around("optimizer", original, late=late)(*args, **kwargs)
             finally:

@@ -10,9 +10,10 @@ import contextlib
 import functools
 import importlib
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastprof.integrations._session.common import ScalarLogger, check_options
 from fastprof.integrations._session.lightning import (
@@ -47,12 +48,30 @@ _STRATEGY = {
 _NO_PHASES = ("run_training_epoch", "run_training_batch")
 _EVAL_ENDS = ("on_validation_end", "on_test_end", "on_predict_end")
 
-#: Functions that begin and end an action.
-_Handler = tuple[Callable[[str], None], Callable[[str], None]]
-
 
 def _nothing(action: str) -> None:
     pass
+
+
+class _Handler(NamedTuple):
+    """Functions that begin and end an action."""
+
+    begins: Callable[[str], None]
+    ends: Callable[[str], None]
+    #: They do no more than open and close an automatic section.
+    is_section: bool = False
+
+
+class _Actions(dict[str, None]):
+    """Contains the actions that need nothing: these cost one look-up; others are handled."""
+
+    def __init__(self, handle: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def __missing__(self, action: str) -> None:
+        if not self._handle(action):
+            self[action] = None
 
 
 class _ProfilerMethods(HasRun):
@@ -75,6 +94,10 @@ class _ProfilerMethods(HasRun):
     _start = "Trainer.fit()"
     #: The profiler of the trainer that this one replaced.
     _other: Any = None
+    #: During a run: its actions, and the iterator whose batches are timed.
+    _starts: _Actions
+    _stops: _Actions
+    _timed: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -104,18 +127,13 @@ class _ProfilerMethods(HasRun):
         """Handle the begin of an action (called by the trainer)."""
         if self._other is not None:
             self._other.start(action_name)
-        session = self._session
-        if session.alive:
-            handler = self._handlers.get(action_name) or self._new_handler(session, action_name)
-            session.quietly("An action could not be started", handler[0], action_name)
+        if self._session.alive:
+            self._starts[action_name]
 
     def stop(self, action_name: str) -> None:
         """Handle the end of an action (called by the trainer)."""
-        session = self._session
-        if session.alive:
-            handler = self._handlers.get(action_name)
-            if handler is not None:
-                session.quietly("An action could not be ended", handler[1], action_name)
+        if self._session.alive:
+            self._stops[action_name]
         if self._other is not None:
             self._other.stop(action_name)
 
@@ -143,8 +161,13 @@ class _ProfilerMethods(HasRun):
             "logger": ScalarLogger(self._log),
             "log_every": every if isinstance(every, int) and every > 0 else 50,
         }
+        self._starts, self._stops = _Actions(self._started), _Actions(self._stopped)
         self._session = session = Session(self._options, defaults, trainer="lightning")
+        session.on_muted = self._muted
         session.start()
+        if self._other is None:  # most actions need nothing: no call of a function in Python
+            self._look_up("start", self._starts)
+            self._look_up("stop", self._stops)
         self._global_step = session.quietly("The step is unknown", self._steps_done) or 0
         session.quietly("The trainer could not be observed", self._observe, session, trainer)
 
@@ -160,8 +183,19 @@ class _ProfilerMethods(HasRun):
         finally:
             self._patches.undo()
             # So that this neither keeps the trainer alive nor prevents pickling.
-            self._trainer = None
+            self._trainer = self._timed = None
             self._handlers = {}
+            for name in ("start", "stop", "_starts", "_stops"):
+                vars(self).pop(name, None)
+
+    def _look_up(self, method: str, actions: _Actions) -> None:
+        if getattr(type(self), method) is getattr(_ProfilerMethods, method):
+            setattr(self, method, actions.__getitem__)
+
+    def _muted(self) -> None:
+        """Handle the begin or the end of steps without automatic sections."""
+        self._starts.clear()
+        self._stops.clear()
 
     def _log(self, values: Mapping[str, float]) -> None:
         trainer = self._trainer
@@ -260,41 +294,68 @@ class _ProfilerMethods(HasRun):
 
     # -- actions
 
-    def _new_handler(self, session: Session, action: str) -> _Handler:
-        handler = self._handlers[action] = self._handler(session, action)
-        return handler
+    def _started(self, action: str) -> bool:
+        """Begin an action; return whether it needs that each time."""
+        session = self._session
+        handler = self._handlers.get(action)
+        if handler is None:
+            if not session.alive:
+                return True
+            handler = self._handlers[action] = self._handler(session, action)
+        if handler.begins is _nothing or (handler.is_section and session.muted):
+            return False
+        if handler.is_section:  # a session's own methods do not raise
+            handler.begins(action)
+        else:
+            session.quietly("An action could not be started", handler.begins, action)
+        return True
+
+    def _stopped(self, action: str) -> bool:
+        """End an action; return whether it needs that each time."""
+        session = self._session
+        handler = self._handlers.get(action)
+        if handler is None or handler.ends is _nothing or (handler.is_section and session.muted):
+            return handler is None
+        if handler.is_section:
+            handler.ends(action)
+        else:
+            session.quietly("An action could not be ended", handler.ends, action)
+        return True
 
     def _handler(self, session: Session, action: str) -> _Handler:
         """Return the handler of an action; called once per name."""
         head, _, hook = action.rpartition(".")
         section = ""
         if action == "run_training_epoch":
-            return _nothing, self._epoch_ended
+            return _Handler(_nothing, self._epoch_ended)
         if hook == "train_dataloader_next":
-            return self._before_fetch, session.close
+            return _Handler(self._before_fetch, session.close)
         if hook in ("val_next", "test_next", "predict_next"):
-            return self._before_val_fetch, session.close
+            return _Handler(self._before_val_fetch, session.close)
         if action == "save_checkpoint":
-            return session.open_checkpoint, session.close_checkpoint
+            return _Handler(session.open_checkpoint, session.close_checkpoint)
         if action == "optimizer_step":  # in manual optimization
             section = "optimizer"
         elif head.startswith("[Strategy]"):
             section = _STRATEGY.get(hook, "")
         elif head.startswith("[LightningModule]") and hook == "optimizer_step":
-            return functools.partial(session.open, name="optimizer", late=True), session.close
+            begins = functools.partial(session.open, name="optimizer", late=True)
+            return _Handler(begins, session.close, is_section=True)
         elif head.startswith("[LightningModule]") and hook == "on_before_optimizer_step":
-            return lambda action: session.open_late(), _nothing
+            return _Handler(lambda action: session.open_late(), _nothing, is_section=True)
         elif head.startswith("[Callback]") and is_overridden(
             self._trainer.callbacks, head[len("[Callback]") :], hook
         ):
             section = "callbacks"
         elif not action.startswith("[") and action not in _NO_PHASES:
-            return self._begin_own, self._end_own
+            return _Handler(self._begin_own, self._end_own)
         if hook in _EVAL_ENDS:
-            return self._after_evaluation(section), session.close if section else _nothing
+            ends = session.close if section else _nothing
+            return _Handler(self._after_evaluation(section), ends)
         if not section:
-            return _nothing, _nothing
-        return functools.partial(session.open, name=section), session.close
+            return _Handler(_nothing, _nothing)
+        begins = functools.partial(session.open, name=section)
+        return _Handler(begins, session.close, is_section=True)
 
     def _begin_own(self, action: str) -> None:
         """Begin an action of the program: a section in whatever is open."""
@@ -325,7 +386,11 @@ class _ProfilerMethods(HasRun):
         self._end_step()
         session.begin_step()
         fit = self._trainer.fit_loop
-        time_training(session, fit._data_fetcher, fit._combined_loader, self._names["train"])
+        combined = fit._combined_loader
+        made = getattr(combined, "_iterator", None)  # anew in each epoch
+        if made is None or self._timed is None or self._timed() is not made:
+            time_training(session, fit._data_fetcher, combined, self._names["train"])
+            self._timed = None if made is None else weakref.ref(made)
         # The iterator opens its own section, ``data``.
         session.open(action)
 

@@ -104,7 +104,6 @@ class TrainerAttachment(Attachment):
         section(trainer.accelerator, "backward", "backward")
         section(trainer, "_clip_grad_norm", "clip_grad")
         patches.method(trainer, "_save_checkpoint", session.checkpoint)
-        section(trainer.callback_handler, "call_event", "callbacks")
         patches.method(trainer.callback_handler, "call_event", self._event)
         patches.method(trainer, "get_batch_samples", self._fetching)
         patches.method(trainer, "_prepare_inputs", partial(self._in_training, "h2d"))
@@ -136,10 +135,10 @@ class TrainerAttachment(Attachment):
     def _in_training(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``original`` in section ``name``; an evaluation step is already one section."""
 
+        inside = self._session.around(name, original)
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._evaluating:
-                return original(*args, **kwargs)
-            return self._session.around(name, original)(*args, **kwargs)
+            return (original if self._evaluating else inside)(*args, **kwargs)
 
         return call
 
@@ -166,16 +165,18 @@ class TrainerAttachment(Attachment):
     # -- steps and metrics
 
     def _event(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        inside = self._session.around("callbacks", original)
+
         def call_event(event: str, *args: Any, **kwargs: Any) -> Any:
             session = self._session
             if event == "on_pre_optimizer_step":
-                result = original(event, *args, **kwargs)
+                result = inside(event, *args, **kwargs)
                 # The trainer calls only step() between this and on_optimizer_step.
                 session.open(_OPTIMIZER, "optimizer")
                 return result
             if event == "on_optimizer_step":
                 session.close(_OPTIMIZER)
-            result = original(event, *args, **kwargs)
+            result = inside(event, *args, **kwargs)
             if event == "on_step_end":
                 session.step()
             elif event == "on_epoch_end":

@@ -16,6 +16,8 @@ from fastprof.guards import own_errors
 from fastprof.integrations._torch import owner as torch_owner
 from fastprof.session import current
 from fastprof.session.loaders.timing import Holder
+from fastprof.session.own_time import SAMPLED, clock
+from fastprof.session.part import Part
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
 
@@ -71,8 +73,16 @@ class Session:
         else:
             self.profiler = _new_profiler({**defaults, **options})
         self.run = run_of(self.profiler)
+        self._own = self.run.own_time
         #: Whether the hooks do anything.
         self.alive = False
+        #: Whether this is a step without automatic sections.
+        self.muted = False
+        #: Called when that changes.
+        self.on_muted: Callable[[], None] = _nothing
+        self._switched = _Switched(self)
+        self._with_sections = True
+        self._saving = 0
         self._sections: dict[str, Section] = {}
         self._stack: list[_Entry] = []
         self._open: Section | None = None
@@ -100,6 +110,8 @@ class Session:
                 return
             self.alive = self.profiler.running
             if self.alive:
+                if self._hooks:
+                    self.run.parts.append(self._switched)
                 self.run.move_here()
                 torch_owner.claim(self)
                 self.run.facts["framework"] = self._trainer
@@ -116,28 +128,64 @@ class Session:
         """Close the open sections; end the run if this session started it."""
         if self.alive:
             self._close_all()
-        self.alive = False
-        torch_owner.release(self)
+        self._die()
         self._numbered.clear()
         if self.owner:
             self.profiler.stop()
 
     def fail(self, what: str, error: BaseException) -> None:
         """Report a failure once; from now on the hooks do nothing."""
-        self.alive = False
-        torch_owner.release(self)
+        self._die()
         self._close_all()
         self.run.faults.add("integration_errors", f"fastprof: {what}", error)
+
+    def _die(self) -> None:
+        self.alive = self.muted = False
+        self._own.samples = 1
+        torch_owner.release(self)
+        if self._switched in self.run.parts:
+            self.run.parts.remove(self._switched)
 
     def quietly(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
         """Return ``action(*args)``; on an exception, report it and return None."""
         if not self.alive:
             return None
+        own = self._own
+        samples, ns, apart_ns = own.samples, own.ns, own.apart_ns
+        began = clock() if samples else 0
         try:
             return action(*args)
         except own_errors() as error:  # nothing may reach the training
             self.fail(what, error)
+        finally:
+            if samples:
+                own.took(began, ns, apart_ns, samples)
         return None
+
+    # -- steps without sections
+
+    def switch(self, on: bool) -> bool:
+        """Give the next steps their sections, or none; return whether that was done.
+
+        See :meth:`fastprof.session.part.Part.switch_sections`.
+        """
+        if not self.alive or threading.get_ident() != self._thread:
+            return False
+        self._with_sections = on
+        self._mute()
+        return True
+
+    def _mute(self) -> None:
+        """Let actions in steps have sections, or none; outside of steps they have them."""
+        apart = self._outside or self._saving or self._container is not None
+        muted = not self._with_sections and not apart
+        if muted != self.muted:
+            self.muted = muted
+            self._own.samples = 1
+            if muted:  # the actions that have begun no longer count
+                self._switch(None)
+                self._stack.clear()
+            self.on_muted()
 
     # -- steps
 
@@ -149,12 +197,15 @@ class Session:
     def step(self) -> None:
         """End a step."""
         if self.alive:
-            self.quietly("A step could not be ended", self.profiler.step)
+            self.quietly("A step could not be ended", self.run.step)
+            if self.muted:
+                self._own.samples = 0 if self.run.steps % SAMPLED else SAMPLED
 
     def leave_steps(self) -> None:
         """Leave steps until :meth:`begin_step`."""
         if not self._outside and self.alive:
             self._outside = True
+            self._mute()
             self.quietly("A phase could not be entered", self.profiler.enter_phase, "outside")
 
     def begin_step(self) -> None:
@@ -163,6 +214,7 @@ class Session:
             phase = "setup" if self._in_setup else "outside"
             self._outside = self._in_setup = False
             self.quietly("A phase could not be left", self.profiler.leave_phase, phase)
+            self._mute()
             self.quietly("A step could not be started", self.run.recorder.mark)
 
     # -- sections
@@ -181,8 +233,10 @@ class Session:
             name: section; empty: no section is open during the action.
             late: open the section only when a ``backward`` in it has ended.
         """
-        if not self.alive or threading.get_ident() != self._thread:
+        if self.muted or not self.alive or threading.get_ident() != self._thread:
             return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
             if self._stack:
                 self._stack[-1].was_open = self._open is not None
@@ -191,23 +245,26 @@ class Session:
             self._switch(None if late else entry.section)
         except own_errors() as error:
             self.fail("A section could not be opened", error)
+        own.took(began, ns, apart_ns)
 
     def close(self, key: object, *exc_info: Any) -> None:
         """End the action ``key``, and the actions that began in it and did not end."""
-        if not self.alive or threading.get_ident() != self._thread:
+        if self.muted or not self.alive or threading.get_ident() != self._thread:
             return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
             stack = self._stack
             i = len(stack) - 1
             while i >= 0 and stack[i].key != key:
                 i -= 1
-            if i < 0:
-                return
-            name = stack[i].name
-            del stack[i:]
-            self._switch(_section_after(stack[-1], name) if stack else None, *exc_info)
+            if i >= 0:
+                name = stack[i].name
+                del stack[i:]
+                self._switch(_section_after(stack[-1], name) if stack else None, *exc_info)
         except own_errors() as error:
             self.fail("A section could not be closed", error)
+        own.took(began, ns, apart_ns)
 
     def open_late(self) -> None:
         """Open the section of the innermost action if that opens late."""
@@ -221,6 +278,7 @@ class Session:
         if self._container is None:
             self.profiler.enter_phase("validation")
             self._container = self.section(name).__enter__()
+            self._mute()
 
     def leave_container(self) -> None:
         """End the section of :meth:`enter_container`, if it has not ended."""
@@ -230,17 +288,22 @@ class Session:
             self._stack.clear()
             container.__exit__(None, None, None)
             self.profiler.leave_phase("validation")
+            self._mute()
 
     def open_checkpoint(self, key: object) -> None:
         """Begin a checkpoint: its section, and the phase of the run."""
         if self.alive and threading.get_ident() == self._thread:
             self.quietly("A phase could not be entered", self.profiler.enter_phase, _CHECKPOINT)
+            self._saving += 1
+            self._mute()
             self.open(key, _CHECKPOINT)
 
     def close_checkpoint(self, key: object, *exc_info: Any) -> None:
         """End a checkpoint."""
         if self.alive and threading.get_ident() == self._thread:
             self.close(key, *exc_info)
+            self._saving = max(0, self._saving - 1)
+            self._mute()
             self.quietly("A phase could not be left", self.profiler.leave_phase, _CHECKPOINT)
 
     def checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -300,7 +363,7 @@ class Session:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not self.alive:
+            if self.muted or not self.alive:
                 return original(*args, **kwargs)
             with self.section(name):
                 return original(*args, **kwargs)
@@ -311,14 +374,32 @@ class Session:
         self, name: str, original: Callable[..., Any], *, late: bool = False
     ) -> Callable[..., Any]:
         """Return ``original`` in section ``name``; see :meth:`open` for ``late``."""
-        return _enclosed(original, functools.partial(self.open, name=name, late=late), self.close)
+        begins = functools.partial(self.open, name=name, late=late)
+        enclosed = _enclosed(original, begins, self.close)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (original if self.muted else enclosed)(*args, **kwargs)
+
+        return call
+
+
+class _Switched(Part):
+    """Lets the run switch the sections of a session."""
+
+    kind = "integration"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def switch_sections(self, on: bool) -> bool:
+        return self._session.switch(on)
 
 
 class _NoSession(Session):
     """Before the first run: every hook does nothing."""
 
     def __init__(self) -> None:
-        self.alive = False
+        self.alive = self.muted = False
         self._outside = False
         self._stack: list[_Entry] = []
         self._container = None
@@ -328,6 +409,10 @@ class _NoSession(Session):
 
 
 NO_SESSION: Session = _NoSession()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _enclosed(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastprof.session.function_windows import FunctionWindows
     from fastprof.session.options import Options
     from fastprof.session.output.emitter import MetricEmitter
+    from fastprof.session.own_time import OwnTime
     from fastprof.session.run_phase import RunPhase
 
 
@@ -27,6 +28,8 @@ class _Run(Protocol):
     def recorder(self) -> Recorder: ...
     @property
     def faults(self) -> Faults: ...
+    @property
+    def own_time(self) -> OwnTime: ...
     @property
     def running(self) -> bool: ...
     @property
@@ -47,6 +50,7 @@ class Loading:
         self._run = run
         self._skip_first = options.skip_first
         self.registry = LoaderRegistry()
+        self.own_time = run.own_time
         profiles = WorkerProfiles(
             options.recorder.worker_functions,
             options.recorder.backend,

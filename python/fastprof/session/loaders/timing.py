@@ -13,6 +13,7 @@ from fastprof.capture.sections import profile_section
 from fastprof.guards import own_errors
 from fastprof.session.loaders.worker_stats import Watches, watched
 from fastprof.session.output.metric_names import component_among
+from fastprof.session.own_time import OwnTime
 
 SPLITS = ("train", "val")
 
@@ -264,6 +265,8 @@ class LoopState(Protocol):
     def watches(self) -> Watches: ...
     @property
     def registry(self) -> LoaderRegistry: ...
+    @property
+    def own_time(self) -> OwnTime: ...
     def leave_validation(self) -> None: ...
 
 
@@ -358,12 +361,16 @@ class TimedIterator(_Proxy):
         return batch
 
     def _fp_fetch(self, tag: int) -> Any:
-        iterator, watch = self._fp_of, self._fp_pass
+        iterator, watch, own = self._fp_of, self._fp_pass, self._fp_run.own_time
         if watch is None:
             return self._fp_next(tag, iterator, self._fp_section)
-        watch.before(iterator)
+        # Without workers, only the time between two batches is to be known, in some plain steps.
+        observed = own.samples or watch.workers
+        if observed or watch.delivered is not None:
+            watch.before(iterator)
         batch = self._fp_next(tag, iterator, self._fp_section)
-        watch.after(iterator)
+        if observed:
+            watch.after(iterator)
         return batch
 
     def __length_hint__(self) -> int:
