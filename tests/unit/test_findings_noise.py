@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from fastprof.render.screen import LINES, closed_lines
 from fastprof.report import figures
 from fastprof.results.report import build_report
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.steps import SplitPlace
+from fastprof.tables.findings import closing_lines
 from unit.findings_runs import (
     HEALTHY,
     MS,
@@ -186,6 +188,24 @@ def test_a_fix_saves_its_part_of_the_step_whatever_other_programs_do() -> None:
     both = found(without_a_cpu(100, used=0.3, phases=phases, step_ms=130))
     assert both["cpu-contention"].saving_ms is None
     assert both["logging-share"].saving_ms == pytest.approx(alone.saving_ms, rel=0.1)
+
+
+def test_the_programs_own_cause_comes_before_other_programs() -> None:
+    """Beside two busy loops the only finding on the screen was "Stop the other programs"."""
+    phases = {**HEALTHY, "logging": 30}
+    made = without_a_cpu(100, used=0.3, phases=phases, step_ms=130)
+    first, *others = build_report(made).findings
+    assert (first.rule, "cpu-contention") == ("logging-share", others[-1].rule)
+    lines = closed_lines(build_report(made), 80)
+    screen = " ".join(" ".join(lines).split())
+    assert len(lines) <= LINES
+    assert "1. CRITICAL: Logging takes" in screen
+    assert "The training thread waits for a CPU for 76.9 % of the step Fix: Stop" in screen
+    assert " ".join(closing_lines(build_report(made), 80)).startswith("CRITICAL: Logging takes")
+    # Fewer threads are a fix in the program, and may save most of the step.
+    threads = {"torch_threads": 4, "others_cpu_ns": round(0.2 * made.duration_ns), "cpus": 2}
+    many = replace(made, meta={**made.meta, **threads})
+    assert build_report(many).findings[0].rule == "cpu-contention"
 
 
 #: Shares of a step of 100 ms that cause different findings.

@@ -168,6 +168,21 @@ def test_the_screen_has_40_lines_and_the_verdict_is_last(width: int) -> None:
         assert shown.getvalue().splitlines()[-1].strip() in " ".join(closing_lines(report, 100))
 
 
+def test_the_screen_of_a_saved_run_has_40_lines_and_the_verdict_is_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fastprof report` had "More: ..." below the 40 lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "run.fprof"
+    report = crowded()
+    report.save(file)
+    assert main(["report", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    closing = closing_lines(report, 80)
+    assert (len(lines) <= 40, lines[-len(closing) :]) == (True, closing)
+    assert any(line.startswith("More: ") for line in lines)
+
+
 def test_a_screen_without_room_has_fewer_rows() -> None:
     report = crowded()
     whole, less = screen_lines(report, 80, 99), screen_lines(report, 80, 30)

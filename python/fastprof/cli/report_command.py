@@ -12,7 +12,7 @@ from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.findings.checklist import checklist_lines
 from fastprof.names import printable
-from fastprof.render import formats
+from fastprof.render import formats, terminal
 from fastprof.render.plain import plain
 from fastprof.report.figures import size as written_size
 from fastprof.report.run_phases import ALL
@@ -166,10 +166,8 @@ def _write_terminal(report: Report, options: argparse.Namespace) -> None:
     name = chosen_format(options, _FORMATS)
     if name == "text":
         with standard_output() as stream:
-            report.show(stream, full=options.full)
-            if not options.full:
-                lines = next_lines(options.file, width_of(stream))
-                stream.writelines(f"{line}\n" for line in ["", *lines])
+            lines = next_lines(options.file, width_of(stream))
+            terminal.show(report, stream, full=options.full, last=lines)
     elif formats.format_named(name).binary:
         raise ValueError(f"{name} is a binary format; name a file with -o FILE")
     else:

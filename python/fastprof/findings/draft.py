@@ -48,7 +48,8 @@ class Draft:
     Without ``promises``, it is unknown how much of ``ms`` the fix saves.  ``seen`` is the time
     behind the value if the fix saves only ``ms`` of it.  ``beside``: the time lies before, between
     or after the steps, over which ``ms`` spreads it.  ``on_host``: the host's own work, which costs
-    nothing while the GPU is busy.
+    nothing while the GPU is busy.  ``outside``: other programs are the cause, so those in the
+    program come first.
     """
 
     value: float
@@ -74,6 +75,7 @@ class Draft:
     seen: float | None = None
     beside: bool = False
     on_host: bool = False
+    outside: bool = False
 
     def saving(self, ms: float, *, of: float) -> Draft:
         """Return the draft for a fix that saves only ``ms`` of the draft's time ``of``."""

@@ -285,5 +285,5 @@ def _by_stage(facts: Facts, draft: Draft) -> tuple[str, ...]:
 
 
 def _rank(draft: Draft, finding: Finding, facts: Facts) -> tuple[float, int]:
-    share = -1.0 if draft.ms is None else min(1.0, facts.share(draft.ms))
+    share = -1.0 if draft.ms is None or draft.outside else min(1.0, facts.share(draft.ms))
     return -share, SEVERITIES.index(finding.severity)

@@ -25,8 +25,12 @@ from fastprof.tables.user_tree import functions_lines
 
 #: Lines of the screen, with those that a command adds.
 LINES = 40
-#: Rows of sections and functions, findings, and notes: as many as fit.
-_SIZES = ((6, 7, 3, 2), (5, 6, 3, 1), (5, 5, 2, 1), (4, 4, 2, 1), (4, 3, 1, 1), (3, 2, 1, 0))
+#: Rows of sections and functions, findings, lines of the first one's reasons, and notes (None: not
+#: even their number): as many as fit.
+_SIZES = (
+    (6, 7, 3, 4, 2), (5, 6, 3, 4, 1), (5, 5, 2, 4, 1), (4, 4, 2, 4, 1), (4, 3, 2, 3, 0),
+    (3, 3, 2, 2, 0), (3, 2, 2, 1, 0), (3, 2, 2, 1, None), (3, 2, 1, 3, None), (3, 2, 1, 1, None),
+)  # fmt: skip
 _NO_TREE = "None of your functions took 1 % of the time. Library functions with the most time:"
 #: A kind of time with a smaller share of the steps is left out.
 _KIND = 0.01
@@ -47,13 +51,13 @@ def screen_lines(report: Report, width: int, most: int = LINES) -> list[str]:
     A narrow screen has fewer rows; what no table can do without is shown in any case.
     """
     lines: list[str] = []
-    for sections, functions, findings, notes in _SIZES:
+    for sections, functions, findings, why, notes in _SIZES:
         blocks = (
             headline(report, width),
-            verdict_lines(report, width, findings),
+            verdict_lines(report, width, findings, why),
             _steps(report, width, sections),
             _functions(report, width, functions),
-            _remarks(report, width, notes),
+            [] if notes is None else _remarks(report, width, notes),
         )
         lines = []
         for block in blocks:

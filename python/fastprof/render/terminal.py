@@ -2,6 +2,7 @@
 
 import io
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof.names import encodable, text_width
@@ -13,8 +14,17 @@ from fastprof.tables.cells import Table
 from fastprof.tables.layout import as_readable, width_of, without_spare
 
 
-def show(report: Report, stream: TextIO | None = None, *, full: bool = False) -> None:
-    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream."""
+def show(
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    full: bool = False,
+    last: Sequence[str] = (),
+) -> None:
+    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream.
+
+    One screen has the lines ``last`` above its verdict.
+    """
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
     if full:
@@ -22,7 +32,7 @@ def show(report: Report, stream: TextIO | None = None, *, full: bool = False) ->
         text.write(report, made, width=width)
         said = made.getvalue()
     else:
-        said = "".join(f"{line}\n" for line in screen.closed_lines(report, width))
+        said = "".join(f"{line}\n" for line in screen.closed_lines(report, width, last))
     shown = encodable(said, stream)
     # rich cannot draw what the stream cannot encode.
     is_terminal = hasattr(stream, "isatty") and stream.isatty()

@@ -14,9 +14,8 @@ from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
-#: Lines for the first reasons, the first fix and the other fixes; a longer first sentence is still
-#: shown whole.
-_WHY, _FIX, _OTHER_FIX = 4, 3, 1
+#: Lines for the fix of others than the first finding.
+_OTHER_FIX = 1
 _WIDEST = 400
 #: A note about this share of a step is also on the screen.
 _LARGE = 0.25
@@ -24,8 +23,11 @@ _LARGE = 0.25
 _OWN_PART = 0.2
 
 
-def verdict_lines(report: Report, width: int, most: int = 3) -> list[str]:
-    """Return the first ``most`` findings with reason and fix, for one screen.
+def verdict_lines(report: Report, width: int, most: int = 3, why: int = 4) -> list[str]:
+    """Return the first ``most`` findings with fix, for one screen.
+
+    The first one has up to ``why`` lines of reasons, and fewer for its fix.  A longer first
+    sentence is still shown whole.
 
     Without findings the lines list what was checked; empty if no rule had a result.
     """
@@ -38,11 +40,11 @@ def verdict_lines(report: Report, width: int, most: int = 3) -> list[str]:
     for i, finding in enumerate(found.findings[:most], 1):
         lines += wrapped(_head(finding), width, f"{i}. ")
         if i == 1 and finding.evidence:
-            why = f"Why: {' '.join(map(_line, finding.evidence))}"
-            lines += whole_sentences(why, width, _WHY, "   ")
+            reasons = f"Why: {' '.join(map(_line, finding.evidence))}"
+            lines += whole_sentences(reasons, width, why, "   ")
         if finding.fix:
             fix = f"Fix: {' '.join(map(_line, finding.fix))}"
-            lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
+            lines += whole_sentences(fix, width, why - 1 if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - most
     lines += [f"   {more} more with --findings."] if more > 0 else []
     for text in (*_of_what(report), *not_judged(found)):

@@ -68,7 +68,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
         return replace(draft, thins=facts.share(ms))
     if facts.share(ms) > _MOST:
         # A fix in the program saves the same part of a step, whether other programs run or not.
-        return replace(draft, promises=False)
+        return replace(draft, promises=False, outside=True)
     return replace(draft, severity="note")
 
 
