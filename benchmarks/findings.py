@@ -6,7 +6,8 @@
 Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
 first lines name the right findings (``Right: rule, rule`` or ``none``; a problem's is its
 ``Rule:``): any other finding is wrong.  A right finding should name one of the lines that end with
-``# the cause``.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix; the script then runs
+``# the cause``.  ``Fix: rule OPTION ... [xN]`` tells how to apply a fix (of a problem
+``Advice: OPTION``, or else ``--healthy``, which may take away more); the script then runs
 without fastprof, unchanged and with the option, in turns, and the benchmark compares the time saved
 per step to the finding's promise (``xN``: a step does the work of N); a finding without a promise
 does not count.  A step of a script without an optimizer is a batch of its loader.  The CPU time
@@ -118,11 +119,13 @@ def scripts() -> list[Script]:
         causes = frozenset(n for n, line in lines if line.endswith("# the cause"))
         found.append(Script(path.stem, path, (), rules, how, causes))
     for path in sorted(PROBLEMS.glob("*.py")):
-        rule = re.search(r"^Rule: (.*)\.$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        text = path.read_text(encoding="utf-8")
+        rule = re.search(r"^Rule: (.*)\.$", text, re.MULTILINE)
         if rule is None:
             continue
+        advice = re.search(r"^Advice: (.*)\.$", text, re.MULTILINE)
         scale = 256 if path.stem == "tiny_batches" else 1
-        fix_of = Fix(rule[1], ("--healthy",), scale)
+        fix_of = Fix(rule[1], (advice[1] if advice else "--healthy",), scale)
         rules = frozenset({rule[1], *_ALSO.get(path.stem, ())})
         found.append(Script(path.stem, path, (), rules, fix_of))
         found.append(Script(f"{path.stem}-healthy", path, ("--healthy",), frozenset(), None))
@@ -182,12 +185,13 @@ def beside(loops: int) -> Iterator[None]:
 def profile(script: Script, folder: Path, result: Result) -> None:
     """Fill in the findings of fastprof."""
     import fastprof
-    from fastprof.cli import main
 
     out = folder / script.name
+    command = ["-m", "fastprof", "run", "-o", str(out), str(script.path), *script.options]
 
     def work() -> None:
-        sys.exit(main(["run", "-o", str(out), str(script.path), *script.options]))
+        # Not in this process: the collector would not visit what it has imported before the run.
+        os.execv(sys.executable, [sys.executable, *command])
 
     result.error = in_fork(work, folder / "log.txt")
     files = sorted(out.rglob("*.fprof"))

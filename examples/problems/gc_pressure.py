@@ -2,12 +2,15 @@
 
     fastprof run examples/problems/gc_pressure.py            # the problem
     fastprof run examples/problems/gc_pressure.py --healthy  # numbers instead of references
+    fastprof run examples/problems/gc_pressure.py --rarely   # the fix that the finding advises
 
 Rule: gc-pressure.
+Advice: --rarely.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import torch
@@ -44,6 +47,8 @@ def main() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randn(8, 128, FEATURES)
+    if "--rarely" in sys.argv:
+        gc.set_threshold(50_000, 20, 20)
     for step in range(150):
         batch = batches[step % len(batches)]
         weight = sentence(WORDS) / WORDS

@@ -131,6 +131,24 @@ def test_a_machine_that_never_comes_to_rest_is_measured_for_a_bounded_time(monke
     assert next(rounds) == 2 * calibrate._MOST_ROUNDS
 
 
+def test_slow_rounds_are_few(monkeypatch):
+    """With -X tracemalloc=25 a round takes 40 ms of CPU time instead of 2.5."""
+    plain, hooked, inside = times()
+    rounds, cpu_s = [], [5.0]
+
+    def slow():
+        rounds.append(len(rounds))
+        cpu_s[0] += 0.02
+        return hooked if len(rounds) % 2 == 0 else plain
+
+    monkeypatch.setattr(calibrate, "_times_ns", slow)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate.time, "thread_time", lambda: cpu_s[0])
+    found = calibrate._measure("monitoring" if sys.version_info >= (3, 12) else "setprofile")
+    assert len(rounds) / 2 <= 6
+    assert (found.plain, found.hooked) == (plain, hooked)
+
+
 def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
     """On 3.14 a run ended by SIGTERM was lost, because one round had seen no call."""
     plain, hooked, inside = times()

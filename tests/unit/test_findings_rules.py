@@ -366,6 +366,18 @@ def test_s0_23_the_elements_that_a_loop_of_reads_makes_belong_to_it():
     assert "the loops around them 12.0 ms" in rule.evidence[0]
 
 
+@pytest.mark.parametrize("name", ["<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"])
+def test_s0_23_the_elements_that_a_comprehension_reads_belong_to_it(name: str):
+    """sum(x.item() for x in losses): 24 % promised, 56 % saved; update() makes the elements."""
+    elements = torch_py("torch/_tensor.py", "Tensor.__iter__")
+    reads = calls(py(name, 26, "/x/meter.py", f"Meter.update.<locals>.{name}"), 3, 1, READ)
+    update = py("update", 25, "/x/meter.py", "Meter.update")
+    other = calls(py("update", 25, "/x/other.py", "Meter.update"), 1, 1, calls(elements, 9, 7))
+    update_calls = calls(update, 1, 1, reads, calls(elements, 9, 2))
+    made = run(step_ms=140, inside={"": [update_calls, other]})
+    assert found(made)["sync-item"].saving_ms == pytest.approx(4 + 3 + 9)
+
+
 def test_s0_23_the_operator_of_item_is_found_as_well():
     made = run(operators=operators({"aten::_local_scalar_dense": 12, "aten::mm": 40}))
     rule = found(made)["sync-item"]

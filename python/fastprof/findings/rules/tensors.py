@@ -1,7 +1,6 @@
 """Rules about reading, copying, moving and scaling tensors."""
 
 import re
-from collections.abc import Mapping
 
 from fastprof.findings.draft import (
     BUSY,
@@ -51,7 +50,9 @@ def sync_item(facts: Facts) -> Draft | None:
     operators = operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:
         raise Abstain("neither functions, operators nor the GPU were recorded")
-    elements = {caller.text: caller.ms for caller in facts.use("elements").callers}
+    elements: dict[tuple[str, str], float] = {}
+    for caller in facts.use("elements").callers:
+        elements[_function(caller)] = elements.get(_function(caller), 0.0) + caller.ms
     loops = sum(_loop_ms(c, elements) for c in use.callers)
     if theirs and use.ms:
         loops *= 1 - min(1.0, theirs / use.ms)
@@ -82,10 +83,24 @@ def _reader(facts: Facts) -> str:
     return f".{named[1]}()" if named and not named[1].startswith("_") else ".item()"
 
 
-def _loop_ms(caller: Caller, elements: Mapping[str, float]) -> float:
+def _loop_ms(caller: Caller, elements: dict[tuple[str, str], float]) -> float:
+    """Return the time of a loop of reads; takes that of making its elements out of ``elements``."""
     if caller.calls < _LOOP_CALLS:
         return 0.0
-    return min(caller.own_ms, caller.calls * _LOOP_MS) + elements.get(caller.text, 0.0)
+    own = min(caller.own_ms, caller.calls * _LOOP_MS)
+    return own + elements.pop(_function(caller), 0.0)
+
+
+_IN_BRACKETS = re.compile(r"(?:\.<locals>)?\.?<(?:genexpr|(?:list|set|dict)comp)>")
+
+
+def _function(caller: Caller) -> tuple[str, str]:
+    """Return name and file of the function that a caller is, or is in.
+
+    What a comprehension or generator loops over is made outside of it.
+    """
+    name, _, place = caller.text.rpartition(" (")
+    return _IN_BRACKETS.sub("", name), place.partition(":")[0]
 
 
 def _blocked(facts: Facts) -> Draft | None:
