@@ -2,7 +2,6 @@
 
     fastprof run examples/problems/gc_pressure.py            # the problem
     fastprof run examples/problems/gc_pressure.py --healthy  # numbers instead of references
-    fastprof run examples/problems/gc_pressure.py --rarely   # the fix that the finding advises
 
 Rule: gc-pressure.
 Advice: --rarely.
@@ -33,9 +32,9 @@ def sentence(count: int) -> int:
     if HEALTHY:
         before = list(range(-1, count - 1))
         return count - before.count(-1)
-    words: list[Word] = []
-    for _ in range(count):
-        words.append(Word(words[-1] if words else None))
+    words = [Word(None)]
+    for _ in range(count - 1):
+        words.append(Word(words[-1]))
     return sum(word.before is not None for word in words)
 
 
@@ -47,12 +46,10 @@ def main() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randn(8, 128, FEATURES)
-    if "--rarely" in sys.argv:
-        gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(*((50_000, 20, 20) if "--rarely" in sys.argv else gc.get_threshold()))
     for step in range(150):
         batch = batches[step % len(batches)]
-        weight = sentence(WORDS) / WORDS
-        loss = weight * (model(batch) - batch).square().mean()
+        loss = sentence(WORDS) / WORDS * (model(batch) - batch).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
