@@ -69,6 +69,9 @@ sum_nodes(fp_pairs *p, fp_pairs_node *node, uint32_t count)
             return FP_ENOMEM;
         }
         else {
+            if (p->pair[n->pair].first == 0) {
+                p->pair[n->pair].first = i;
+            }
             p->pair[n->pair].calls += n->calls;
             p->pair[n->pair].resumes += n->resumes;
         }
@@ -132,6 +135,7 @@ sum_outermost(fp_pairs *p, const fp_pairs_node *node, uint32_t count,
         }
         else if (place >= pair->end) {
             pair->end = place + n->size;
+            p->nested += !pair->nested;
             pair->nested = 1;
             add_outer(&pair->more, n);
         }

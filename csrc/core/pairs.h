@@ -39,6 +39,7 @@ typedef struct fp_pair {
     int64_t raw_ns;
     fp_pairs_outer outer; /* ... the function, */
     fp_pairs_outer more;  /* ... the pair, but in one of the function */
+    uint32_t first;       /* its first node */
     uint32_t end;         /* the place at which the last of them ends */
     uint32_t nested;      /* is there one in [more]? */
 } fp_pair;
@@ -48,8 +49,9 @@ typedef struct fp_pairs {
     fp_pair *pair; /* owned, in the order of their first nodes */
     uint32_t count;
     uint32_t capacity;
-    uint32_t *slot; /* owned: numbers of pairs, hashed; 0: free */
-    uint32_t slots; /* a power of two */
+    uint32_t nested; /* the number of nested ones */
+    uint32_t *slot;  /* owned: numbers of pairs, hashed; 0: free */
+    uint32_t slots;  /* a power of two */
     fp_alloc alloc;
 } fp_pairs;
 

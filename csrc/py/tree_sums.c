@@ -77,40 +77,56 @@ value_of(const fp_pair *p, int column)
     return values[column];
 }
 
-enum { RESULTS = 15 };
+/* The columns from [MORE] on are empty if no pair has values there. */
+enum { RESULTS = 15, MORE = 10 };
 
 /* Per column the earlier one that most often has the same value, or itself:
- * equal ints are one object. */
+ * equal ints are one object.  So are those of a pair with one node. */
 static const int same_as[RESULTS] = {0, 1, 2,  3,  4,  4,  2, 3,
                                      4, 8, 10, 11, 12, 12, 14};
 
 static PyObject *
-value_object(const fp_pair *p, int column, PyObject *earlier)
+value_object(const fp_pair *p, int column, PyObject *earlier,
+             PyObject *of_node)
 {
     int64_t value = value_of(p, column);
     if (earlier != NULL && value == value_of(p, same_as[column])) {
         return Py_NewRef(earlier);
     }
+    if (of_node != NULL && value == PyLong_AsLongLong(of_node)) {
+        return Py_NewRef(of_node);
+    }
     return PyLong_FromLongLong(value);
 }
 
 static PyObject *
-columns_of(const fp_pairs *p)
+column_of(const fp_pairs *p, int column, PyObject *earlier, PyObject *of_nodes)
+{
+    PyObject *list = PyList_New(column < MORE || p->nested ? p->count : 0);
+    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
+        PyObject *v = value_object(
+            &p->pair[i], column,
+            earlier == NULL ? NULL : PyList_GET_ITEM(earlier, i),
+            of_nodes == NULL
+                ? NULL
+                : PySequence_Fast_GET_ITEM(of_nodes, p->pair[i].first));
+        PyList_SET_ITEM(list, i, v);
+        if (v == NULL) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+columns_of(const fp_pairs *p, PyObject *const of_nodes[COLUMNS])
 {
     PyObject *columns = PyTuple_New(RESULTS);
     for (int c = 0; columns != NULL && c < RESULTS; c++) {
-        PyObject *list = PyList_New(p->count);
         PyObject *earlier =
             same_as[c] < c ? PyTuple_GET_ITEM(columns, same_as[c]) : NULL;
-        for (uint32_t i = 0; list != NULL && i < p->count; i++) {
-            PyObject *v = value_object(
-                &p->pair[i], c,
-                earlier == NULL ? NULL : PyList_GET_ITEM(earlier, i));
-            PyList_SET_ITEM(list, i, v);
-            if (v == NULL) {
-                Py_CLEAR(list);
-            }
-        }
+        PyObject *of_column = c > 0 && c < COLUMNS ? of_nodes[c] : NULL;
+        PyObject *list = column_of(p, c, earlier, of_column);
         PyTuple_SET_ITEM(columns, c, list);
         if (list == NULL) {
             Py_CLEAR(columns);
@@ -142,7 +158,7 @@ sums_of(PyObject *const columns[COLUMNS], Py_ssize_t count)
     /* Before there are columns, too: both are large. */
     fp_alloc_give(&a, node, (size_t)count, sizeof(*node));
     if (found == NULL) {
-        found = status == FP_OK ? columns_of(&p) : PyErr_NoMemory();
+        found = status == FP_OK ? columns_of(&p, columns) : PyErr_NoMemory();
     }
     fp_pairs_fini(&p);
     return found;

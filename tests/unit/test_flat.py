@@ -194,6 +194,20 @@ def test_equal_sums_of_the_extension_are_one_object():
     sums = PairSums(*pair_sums((-1, 0), (TRANSPARENT, 0), (0, 700), no, ns, ns))
     assert sums.self_ns[1] is sums.raw_ns[1] is sums.cum_ns[1] is sums.raw_cum_ns[1]
     assert sums.calls[1] is sums.outer[1]
+    assert not sums.nested
+    assert not sums.more
+
+
+def test_the_sums_of_a_pair_with_one_node_are_that_node_s_numbers():
+    pair_sums = fast.pair_sums or pytest.skip("there is no extension")
+    calls, own, raw, no = (0, 700, 800, 900), (0, 5000, 6000, 7000), (0, 5001, 6001, 7001), (0,) * 4
+    groups = (TRANSPARENT, 300, 301, 301)
+    sums = PairSums(*pair_sums((-1, 0, 0, 0), groups, calls, no, own, raw))
+    assert sums.callee[1] is groups[1]
+    assert sums.calls[1] is calls[1]
+    assert sums.self_ns[1] is own[1]
+    assert sums.raw_ns[1] is raw[1]
+    assert (sums.calls[2], sums.self_ns[2], sums.raw_ns[2]) == (1700, 13000, 13002)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ import io
 import json
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
 import pytest
+from fastprof import fast
 from fastprof.cli import main
 from fastprof.render.html import charts, write
 from fastprof.render.html import run_phases as phases
@@ -31,7 +33,7 @@ from fastprof.render.html.tables import kernel_tables, limited
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.functions import FunctionRows
 from fastprof.results.report import Report, build_report
-from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.gpu import HOW_UNKNOWN
 from fastprof.snapshot.lines import LineSamples
 from fastprof.snapshot.memory import MemorySample
@@ -743,3 +745,25 @@ def test_i45_a_page_names_only_the_contexts_that_it_draws() -> None:
     assert names == ["MainThread", "f29", "f28", "(smaller contexts)"]
     assert len(found["frames"]["name"]) == 4
     assert found["frames"]["users"] == sorted({graph["frame"][1], graph["frame"][2]})
+
+
+def test_p2_a_function_that_is_not_drawn_takes_little_memory():
+    if fast.pair_sums is None:
+        pytest.skip("there is no extension")
+
+    def most(n):
+        rows = range(1, n + 1)
+        keys = [Key("root", "", 0, "m", "m"), *[Key("python", "a.py", i, "f", "f") for i in rows]]
+        columns = [-1, *[0] * n], range(n + 1), [0, *[i + 999 for i in rows]], [0] * (n + 1)
+        nodes = NodeTable(*map(tuple, columns), (0, *[10**6 + i for i in rows]))
+        threads = (ThreadTree(1, "main", False, nodes),)
+        report = build_report(Snapshot({}, 10**12, tuple(keys), threads))
+        tracemalloc.start()
+        try:
+            page_data(report)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # Dictionaries of both have the same size.
+    assert (most(150_000) - most(110_000)) / 40_000 < 280

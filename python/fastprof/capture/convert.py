@@ -29,7 +29,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any, TypeVar
 
 from fastprof._core import Recorder
@@ -194,8 +194,13 @@ def key_from(description: tuple[str, str, int, str, str], form: str = "short") -
 
 
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
-    forms = dict(data.get("forms", ()))
-    return tuple([key_from(one, forms.get(i, "short")) for i, one in enumerate(data["keys"])])
+    # There may be a million: no call of Python's for each but that of the class.
+    described = data["keys"]
+    keys = list(starmap(Key, described))
+    odd = {i: "short" for i, one in enumerate(described) if one[4].startswith(_PRIVATE)}
+    for i, form in (odd | dict(data.get("forms", ()))).items():
+        keys[i] = key_from(described[i], form)
+    return tuple(keys)
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:

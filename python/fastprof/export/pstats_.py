@@ -21,7 +21,7 @@ from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
-from fastprof.names import printable_name
+from fastprof.names import MAX_NAME, printable_name
 from fastprof.read.limits import Limits
 from fastprof.read.pstats import Caller, Entry, Function
 from fastprof.read.smaller import OTHER_FUNCTIONS
@@ -115,36 +115,40 @@ def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Functi
     s = _sums(snapshot.threads, correct(snapshot, enabled=correct_times).self_ns, groups)
     # There may be a million pairs (caller, callee): no object and no call for each of them.
     calls, primitive = list(map(add, s.calls, s.resumes)), list(map(add, s.outer, s.outer_resumes))
-    edges = zip(
-        calls,
-        map(add, primitive, map(add, s.more, s.more_resumes)),
-        [ns / 1e9 for ns in s.self_ns],
-        [ns / 1e9 for ns in map(add, s.cum_ns, s.more_cum_ns)],
-        strict=True,
-    )
-    callers: dict[int, dict[Function, Caller]] = {group: {} for group in s.callee}
-    for caller, callee, edge in zip(s.caller, s.callee, edges, strict=True):
-        if caller >= 0:
-            callers[callee][labels[caller]] = edge
+    own, cumulative = [ns / 1e9 for ns in s.self_ns], [ns / 1e9 for ns in s.cum_ns]
+    of_edges: Sequence[int] = primitive
+    with_inner: Sequence[float] = cumulative
+    if s.nested:
+        of_edges = list(map(add, primitive, map(add, s.more, s.more_resumes)))
+        with_inner = [ns / 1e9 for ns in map(add, s.cum_ns, s.more_cum_ns)]
+    edges = list(zip(calls, of_edges, own, with_inner, strict=True))
+    callers: dict[int, dict[Function, Caller]] = {}
     first: dict[int, int] = {}  # a function's first pair, to which its others are added
-    for i, group in enumerate(s.callee):
+    for i, (caller, group) in enumerate(zip(s.caller, s.callee, strict=True)):
         row = first.setdefault(group, i)
-        if row != i:
+        if row == i:
+            callers[group] = {}
+        else:
             for column in (primitive, calls, s.self_ns, s.cum_ns):
                 column[row] += column[i]
+            own[row], cumulative[row] = s.self_ns[row] / 1e9, s.cum_ns[row] / 1e9
+        if caller >= 0:
+            callers[group][labels[caller]] = edges[i]
     del first[TRANSPARENT]
     return {
-        labels[group]: (
-            primitive[i], calls[i], s.self_ns[i] / 1e9, s.cum_ns[i] / 1e9, callers[group],
-        )
+        labels[group]: (primitive[i], calls[i], own[i], cumulative[i], callers[group])
         for group, i in first.items()
-    }  # fmt: skip
+    }
 
 
 def _labels(keys: Sequence[Key]) -> tuple[list[Function], list[int]]:
     """Return the label of each key, and its group: the first function with that label."""
     files = {file: printable_name(file) for file in {key.file for key in keys}}
-    labels = [(files[key.file], key.line, printable_name(key.name)) for key in keys]
+    names = [key.name for key in keys]
+    # Nearly always all of them are, and there may be a million.
+    if not "".join(names).isprintable() or max(map(len, names), default=0) > MAX_NAME:
+        names = list(map(printable_name, names))
+    labels = [(files[key.file], key.line, name) for key, name in zip(keys, names, strict=True)]
     first: dict[Function, int] = {}
     return labels, [
         first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT

@@ -187,7 +187,8 @@ class PairSums:
     """Totals as columns, by the number of a pair; number 0 is time outside of functions.
 
     ``outer`` to ``raw_cum_ns`` are of activations that are outermost of their row, ``more`` to
-    ``more_raw_cum_ns`` of others that are outermost of their edge: ``nested``, if there are any.
+    ``more_raw_cum_ns`` of others that are outermost of their edge: ``nested``.  If there is none,
+    these columns are empty.
     """
 
     caller: list[int]
@@ -274,7 +275,8 @@ def _add_outermost(
     sums.outer, sums.outer_resumes, sums.cum_ns, sums.raw_cum_ns = (
         outer, outer_resumes, cum_ns, raw_cum_ns,
     )  # fmt: skip
-    sums.more, sums.more_resumes, sums.more_cum_ns, sums.more_raw_cum_ns = (
-        more, more_resumes, more_cum_ns, more_raw_cum_ns,
-    )  # fmt: skip
-    sums.nested = nested
+    if any(nested):
+        sums.more, sums.more_resumes, sums.more_cum_ns, sums.more_raw_cum_ns = (
+            more, more_resumes, more_cum_ns, more_raw_cum_ns,
+        )  # fmt: skip
+        sums.nested = nested

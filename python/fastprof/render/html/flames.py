@@ -48,19 +48,16 @@ class Frames:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._numbers: dict[tuple[str, str, str, int], int] = {}
-        self._users: set[int] = set()
+        # There may be 250,000, of which few are drawn: they are named when it is known which.
+        self._numbers: dict[Key, int] = {}
         self.number(SMALL, "small")
 
-    def number(self, name: str, kind: str, file: str = "", line: int = 0) -> int:
-        return self._numbers.setdefault((name, kind, file, line), len(self._numbers))
+    def number(self, name: str, kind: str) -> int:
+        return self.of_key(Key(kind, "", 0, name, name))
 
     def of_key(self, key: Key) -> int:
         """Return the number of a key's frame."""
-        number = self.number(shown_name(key), key.kind, key.file, key.line)
-        if is_users(key):
-            self._users.add(number)
-        return number
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def columns(self, graphs: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
         """Return ``name``, ``kind``, ``file``, ``line``, and ``users``: frames of the program.
@@ -73,13 +70,13 @@ class Frames:
             graph["frame"] = [new.get(of, of) for of in graph["frame"]]
             graph["title"] = graph["frame"][0]
         number = self._strings.number
-        rows = [row for i, row in enumerate(self._numbers) if i in new]
+        keys = [key for i, key in enumerate(self._numbers) if i in new]
         return {
-            "name": [number(row[0]) for row in rows],
-            "kind": [number(row[1]) for row in rows],
-            "file": [number(row[2]) for row in rows],
-            "line": [row[3] for row in rows],
-            "users": [new[old] for old in sorted(self._users) if old in new],
+            "name": [number(shown_name(key)) for key in keys],
+            "kind": [number(key.kind) for key in keys],
+            "file": [number(key.file) for key in keys],
+            "line": [key.line for key in keys],
+            "users": [i for i, key in enumerate(keys) if is_users(key)],
         }
 
 
