@@ -199,6 +199,9 @@ print("own report:", prof.report().steps.count)
     result = fastprof_run("train.py", cwd=folder).check()
     assert "own report: 1" in result.stdout
     assert "profiling stopped: the program started its own Profiler" in result.stderr
+    said = " ".join(result.stdout.split())
+    assert " recorded until the program started its own Profiler, cost" in said
+    assert "saw no step" not in said
     assert functions(folder / "fastprof_out/latest/train_profile.stats")["step"] == 1
 
 

@@ -296,7 +296,9 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
 
     def save() -> Callable[[], None] | None:
         if gave_way:
-            complain("profiling stopped: the program started its own Profiler")
+            why = "the program started its own Profiler"
+            complain(f"profiling stopped: {why}")
+            run.facts["recorded_until"] = why
         told = endings.may_wait if run.ranks.owns else None
         latest = time.thread_time() + _END_S
         return _finish(profiler.report(), paths, begun, run.identity, run.ranks.job, told, latest)

@@ -39,6 +39,7 @@ _META: Mapping[str, tuple[str, str]] = {
     "command": ("command line", ""),
     "steps_ended_by": ("steps ended by", "steps may begin and end in other places"),
     "ended_by": ("ended by", ""),
+    "recorded_until": ("recorded until", ""),
 }
 _NEVER = frozenset(
     {

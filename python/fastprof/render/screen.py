@@ -88,7 +88,9 @@ def headline(report: Report, width: int) -> list[str]:
         )
     elif steps.count:
         parts.append(f"{plural(steps.count, 'step')}, all warm-up")
-    parts.append(f"{duration(report.wall_ms)} recorded")
+    until = meta.get("recorded_until")
+    ended = f" until {readable(str(until), 60)}" if until else ""
+    parts.append(f"{duration(report.wall_ms)} recorded{ended}")
     cost = report.overhead
     if cost.functions_ms is None and has_functions(report.snapshot):
         parts.append("cost unknown")
@@ -138,7 +140,7 @@ def _steps(report: Report, width: int, most: int) -> list[str]:
 def _unmarked(report: Report) -> str:
     """Return what to add to a program without recognized steps, or without sections in them."""
     steps = report.steps
-    if not report.has_tree:
+    if not report.has_tree or (not steps.count and report.meta.get("recorded_until")):
         return ""
     elsewhere = report.meta.get("torch_stepped_elsewhere")
     if not steps.count:
