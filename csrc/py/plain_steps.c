@@ -175,15 +175,29 @@ hand_over(plain_steps *p, int which, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+/* Is it step() or step(closure), by position or by name? */
+static int
+takes_closure_at_most(PyObject *args, PyObject *kwargs)
+{
+    if (!PyTuple_Check(args) || !PyDict_Check(kwargs)) {
+        return 0;
+    }
+    Py_ssize_t more = PyTuple_GET_SIZE(args) - 1 + PyDict_GET_SIZE(kwargs);
+    if (more == 0 || PyDict_GET_SIZE(kwargs) == 0) {
+        return more <= 1;
+    }
+    int named = PyDict_GetItemString(kwargs, "closure") != NULL;
+    return more == 1 && named;
+}
+
 /* Before optimizer.step(): (optimizer, args, kwargs). */
 static PyObject *
 plain_before(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     plain_steps *p = (plain_steps *)self;
     if (is_here(p, args, nargs) && !p->stepping &&
-        PyList_GET_SIZE(p->object[CLAIMS]) == 0 && PyTuple_Check(args[1]) &&
-        PyTuple_GET_SIZE(args[1]) == 1 && PyDict_Check(args[2]) &&
-        PyDict_GET_SIZE(args[2]) == 0) {
+        PyList_GET_SIZE(p->object[CLAIMS]) == 0 &&
+        takes_closure_at_most(args[1], args[2])) {
         p->stepping = 1;
         Py_RETURN_NONE;
     }
@@ -258,6 +272,7 @@ static PyMethodDef plain_methods[] = {
 
 static PyMemberDef plain_members[] = {
     {"on", T_BOOL, offsetof(plain_steps, on), READONLY, NULL},
+    {"stepping", T_BOOL, offsetof(plain_steps, stepping), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -60,6 +60,18 @@ def data(items: int = 12) -> Any:
     return loader(Items(None, items))
 
 
+def train_by_closure(model: Any, optimizer: Any, batches: Any) -> None:
+    for batch in batches:
+
+        def closure(batch: Any = batch) -> Any:
+            loss = model(batch).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure=closure)
+        optimizer.zero_grad()
+
+
 def train(model: Any, optimizer: Any, batches: Any) -> None:
     for batch in batches:
         model(batch).sum().backward()
@@ -131,6 +143,64 @@ def closures(tmp_path: Path) -> None:
 
         def closure(batch: Any = batch) -> Any:
             optimizer.zero_grad()
+            loss = model(batch).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+def a_closure_by_name(tmp_path: Path) -> None:
+    """Lightning's: it also changes the mode of the model now and then."""
+    model, optimizer = made()
+    held_out = data(4)
+    for i, batch in enumerate(data(40)):
+
+        def closure(batch: Any = batch, i: int = i) -> Any:
+            if i % 7 == 6:
+                model.eval()
+                model.train()
+            loss = model(batch).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure=closure)
+        if i % 9 == 8:
+            model.eval()
+            with torch.no_grad():
+                for other in held_out:
+                    model(other)
+            model.train()
+
+
+def a_closure_that_raises(tmp_path: Path) -> None:
+    model, optimizer = made()
+    other, second = made()
+    for i, batch in enumerate([torch.ones(2, 4)] * 40):
+
+        def closure(batch: Any = batch, i: int = i) -> Any:
+            loss = model(batch).sum()
+            loss.backward()
+            if i % 8 == 7:
+                raise ValueError(i)
+            return loss
+
+        try:
+            optimizer.step(closure=closure)
+        except ValueError:
+            train(other, second, [batch])
+    train(other, second, data(20))
+
+
+def an_optimizer_in_a_closure(tmp_path: Path) -> None:
+    model, optimizer = made()
+    other, second = made()
+    for i, batch in enumerate(data(40)):
+
+        def closure(batch: Any = batch, i: int = i) -> Any:
+            if i % 6 == 5:
+                train(other, second, [batch])
             loss = model(batch).sum()
             loss.backward()
             return loss
@@ -302,6 +372,7 @@ HAND_MADE = (without_optimizer, inference)
 
 PROGRAMS = [
     epochs, mode_after_the_fetch, no_loader, evaluation_in_the_loop, two_optimizers, closures,
+    a_closure_by_name, a_closure_that_raises, an_optimizer_in_a_closure,
     accumulation, read_ahead, step_of_the_base, a_step_that_raises, the_base_steps_sometimes,
     an_optimizer_within_another, another_after_one_that_raised, new_optimizers,
     arguments_of_a_step, another_thread, the_program_ends_some_steps, two_loaders, *HAND_MADE,
@@ -414,8 +485,9 @@ def test_a_compiled_model_has_its_sections_only_where_they_are_wanted(tmp_path) 
     assert report.steps.count == 8
 
 
+@pytest.mark.parametrize("training", [train, train_by_closure])
 @pytest.mark.parametrize("loads", [False, True])
-def test_a_plain_step_makes_few_calls_of_fastprof(loads) -> None:
+def test_a_plain_step_makes_few_calls_of_fastprof(loads, training) -> None:
     """Calls are most of its cost."""
     calls: Counter[str] = Counter()
 
@@ -430,12 +502,12 @@ def test_a_plain_step_makes_few_calls_of_fastprof(loads) -> None:
         if loads:
             batches = torch.utils.data.DataLoader([torch.ones(4)] * 400, batch_size=2)
         batches = iter(batches)
-        train(model, optimizer, islice(batches, 20))
+        training(model, optimizer, islice(batches, 20))
         assert run_of(loop.profiler).switch_sections(False)
-        train(model, optimizer, islice(batches, 5))
+        training(model, optimizer, islice(batches, 5))
         sys.setprofile(count)
         try:
-            train(model, optimizer, islice(batches, 100))
+            training(model, optimizer, islice(batches, 100))
         finally:
             sys.setprofile(None)
     every_step = {"call_through", "is_plain_backward"}

@@ -548,6 +548,14 @@ def test_what_hooks_on_torch_cannot_time_is_added_to_what_was_timed() -> None:
     assert after.ms == pytest.approx(before.ms - 0.002)
 
 
+def test_a_cost_above_the_budget_is_that_of_the_full_look_in_a_short_run() -> None:
+    made = replace(simulated(1.0), phases=(PhaseTime("steps", 1, 1),))
+    said = "of the loop, all of it in the full look that a run begins with"
+    for budget, shown in ((0.01, True), (0.9, False)):
+        report = build_report(replace(made, meta={**made.meta, "full_look": budget}))
+        assert (said in " ".join(report.to_text().split())) == shown
+
+
 def test_the_cost_is_that_of_all_steps_not_of_those_with_functions() -> None:
     """It was 67 to 78 % where 13 % were measured: own code of all steps, by the recorded ones."""
     made = simulated(1.0)
@@ -575,6 +583,25 @@ def test_the_cost_is_that_of_all_steps_not_of_those_with_functions() -> None:
     said = f"cost {percent(cost_ns / time_ns)} % of the loop; functions from 500 steps"
     assert said in " ".join(report.to_text().split())
     assert "Without fastprof" not in report.overhead.text
+    # The full look is most of it: 400 of the steps with functions, and half of the own time.
+    look = {
+        "look_steps": made.steps.skipped + 500, "look_measured": 400, "look_changes": 18,
+        "look_unhooking_ns": 0, "look_own": 0.5,
+    }  # fmt: skip
+    looked = build_report(replace(made, meta={**made.meta, **look}))
+    hooked, left = n + settling - 400, n + others + plain - 500
+    after_ns = hooked * (step_ns - UNPROFILED) + 0.5 * own * (n + others + plain) + 2 * 200_000
+    after = after_ns / (hooked * step_ns + (left - hooked) * UNPROFILED)
+    assert looked.overhead.after_look == pytest.approx(after, abs=0.0005)
+    assert looked.overhead.share == report.overhead.share > after
+    said = (
+        f"cost {percent(cost_ns / time_ns)} % of the loop and {percent(after)} % after the full "
+        f"look at {made.steps.skipped + 500} steps; functions from 500 steps"
+    )
+    assert said in " ".join(looked.to_text().split())
+    # Where the cost keeps to the budget, there is nothing to explain.
+    cheap = build_report(replace(made, meta={**made.meta, **look, "overhead_budget": 0.9}))
+    assert "after the full look" not in cheap.to_text()
     # Doubt about what cannot be timed is in the bound only.
     doubt = build_report(replace(made, meta={**made.meta, "untimed_ns": own * steps.count}))
     assert doubt.overhead.most_share - doubt.overhead.share == pytest.approx(

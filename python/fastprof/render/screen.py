@@ -97,6 +97,7 @@ def headline(report: Report, width: int) -> list[str]:
     elif cost.share is not None:
         of_what = " of the loop" if cost.of_steps else ""
         parts.append(f"cost {percent_at_most(cost.share, cost.most_share)}{of_what}")
+        parts[-1] += _of_look(report)
     if report.plain is not None:
         parts[-1] += f"; functions from {plural(report.steps.measured, 'step')}"
     if ended_by := meta.get("ended_by"):
@@ -106,6 +107,20 @@ def headline(report: Report, width: int) -> list[str]:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
     program = elided(readable(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
+
+
+def _of_look(report: Report) -> str:
+    """Return how much of a cost above the budget the full look is, which no budget bounds."""
+    cost, budget = report.overhead, report.meta.get("overhead_budget")
+    looks = report.meta.get("full_look")
+    if not cost.of_steps or cost.share is None:
+        return ""
+    if isinstance(looks, float) and cost.share > looks:
+        return ", all of it in the full look that a run begins with"
+    if cost.after_look is None or not isinstance(budget, float) or cost.share <= budget:
+        return ""
+    looked = plural(cost.look_steps, "step")
+    return f" and {percent(cost.after_look)} % after the full look at {looked}"
 
 
 def _percentiles(mean_ms: float, figures: Sequence[tuple[str, float | None]]) -> str:

@@ -60,11 +60,13 @@ def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
         of_run = tuple(
             min(1.0, ms * 1e6 / snapshot.duration_ns) for ms in (total_ms, total_ms + doubt_ms)
         )
-    share, most = of_steps or of_run or (None, None)
+    share, most = of_steps[:2] if of_steps else of_run or (None, None)
+    after, looked = (of_steps[2], _number(snapshot, "look_steps")) if of_steps else (None, 0)
     found = Overhead(
         total_ms if known else None, share, correction.applied and functions_ms is not None,
         clamped_ms, "", functions_ms, bytecode_ms, sections_ms, windows_ms,
         most_share=most, of_steps=of_steps is not None,
+        after_look=after, look_steps=0 if after is None else round(looked),
     )  # fmt: skip
     return replace(found, text=_text(found, snapshot, correction))
 
@@ -73,11 +75,12 @@ def _operators_ns(snapshot: Snapshot) -> int:
     return 0 if snapshot.operators is None else snapshot.operators.cost_ns
 
 
-def _of_steps(whole: Snapshot) -> tuple[float, float] | None:
+def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
     """Return fastprof's part of the time of all steps after the warm-up, and the most it may be.
 
-    None: there are no such steps.  Waiting for a CPU lengthens both the program and fastprof, whose
-    code is timed in quiet moments or without long waits: the steps count without it.
+    Third, its part of the steps after the full look.  None: there are no such steps.  Waiting for a
+    CPU lengthens both the program and fastprof, whose code is timed in quiet moments or without
+    long waits: the steps count without it.
     """
     steps, plain = whole.steps, whole.plain_steps
     if not steps.sum_ns or not whole.phases:
@@ -104,7 +107,25 @@ def _of_steps(whole: Snapshot) -> tuple[float, float] | None:
     )
     cost_ns = always_ns + hooked * hook_ns
     most_ns = always_ns + (_UNTIMED_MAY - 1.0) * untimed_ns + hooked * most_ns
-    return min(1.0, cost_ns / all_ns), min(1.0, most_ns / all_ns)
+    after = None
+    left = steps.skipped + n - _number(whole, "look_steps")
+    if plain_steps and "look_steps" in whole.meta and left > 0:
+        with_hook = max(0.0, hooked - _number(whole, "look_measured"))
+        after_ns = (
+            with_hook * hook_ns
+            + (1.0 - _number(whole, "look_own")) * n * own.in_step
+            + own.unhooking - _number(whole, "look_unhooking_ns")
+            + (changes - _number(whole, "look_changes")) * SETTLING_NS
+        )  # fmt: skip
+        time_ns = with_hook * step_ns + max(0.0, left - with_hook) * plain_ns
+        after = min(1.0, max(0.0, after_ns) / time_ns)
+    return min(1.0, cost_ns / all_ns), min(1.0, most_ns / all_ns), after
+
+
+def _number(whole: Snapshot, key: str) -> float:
+    """Return a number of a run's facts; a file may hold any value."""
+    value = whole.meta.get(key)
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 2**63 else 0.0
 
 
 def _running_ns(snapshot: Snapshot) -> float:

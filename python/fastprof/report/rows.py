@@ -184,6 +184,8 @@ class Overhead:
     steps, loaders and the hooks on trainers: measured, plus an estimate of the rest.
     ``windows_ms`` is the time of operator windows.  ``corrected`` says whether ``functions_ms`` was
     subtracted from functions and sections; ``clamped_ms`` is the part that could not be.
+    ``after_look`` is the same share of the steps after the first ``look_steps``, all of which have
+    functions; None: there are none, or the run has no such steps.
     """
 
     estimated_ms: float | None
@@ -197,6 +199,8 @@ class Overhead:
     windows_ms: float = 0.0
     most_share: float | None = None
     of_steps: bool = False
+    after_look: float | None = None
+    look_steps: int = 0
 
 
 def call_counts(row: FunctionRow) -> tuple[int, int]:

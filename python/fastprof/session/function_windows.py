@@ -111,6 +111,7 @@ class FunctionWindows(Part):
         self._state = _HOOKED
         self._valid = True
         self._looks = True  # the full look goes on
+        self._look: dict[str, float] = {}  # what it cost, when it is over
         self._look_began_ns = 0
         # Number of steps after which the time of the full look is checked.
         self._checked_at = warm_up if budget is not None else sys.maxsize
@@ -180,6 +181,10 @@ class FunctionWindows(Part):
         meta["settling_steps"] = self._settled
         if self._budget is not None and not self._looks:
             meta["overhead_budget"] = self._budget.overhead
+            meta |= self._look
+            meta["look_own"] = self._look["look_own"] / max(1.0, self._budget.own_ns())
+        elif self._budget is not None and self._checked_at != self._warm_up:
+            meta["full_look"] = self._budget.overhead
         if self._sections_off:
             meta["sections_off"] = True
         notes = snapshot.notes
@@ -248,6 +253,13 @@ class FunctionWindows(Part):
             return
         if self._looks:
             self._looks = False
+            self._look = {
+                "look_steps": count,
+                "look_measured": self._measured,
+                "look_changes": 2 * self._blocks,
+                "look_unhooking_ns": self.cost_ns,
+                "look_own": budget.own_ns(),
+            }
             budget.begin()
         settle = self._settling()
         switches_ns = self.cost_ns - self._paid_ns

@@ -39,7 +39,7 @@ class Budget:
     ) -> None:
         self.overhead = overhead
         self._recorder = recorder
-        self._own_ns = own_ns
+        self.own_ns = own_ns
         self.is_rank = is_rank
         self._at_ns = 0
         self._balance_ns = 0.0
@@ -75,7 +75,7 @@ class Budget:
 
     def plain_begins(self, count: int) -> None:
         """Note that plain steps begin after ``count`` steps."""
-        self._seen = count, self._own_ns()
+        self._seen = count, self.own_ns()
 
     def block_ends(self, count: int) -> None:
         """Note that the first plain steps are over: those with automatic sections in any case."""
@@ -89,7 +89,7 @@ class Budget:
 
     def _spent(self, count: int) -> float:
         """Return the own cost of a step since plain steps began."""
-        return (self._own_ns() - self._seen[1]) / (count - self._seen[0])
+        return (self.own_ns() - self._seen[1]) / (count - self._seen[0])
 
     def pays_for_sections(self) -> bool:
         """Return whether plain steps may have automatic sections."""

@@ -313,14 +313,18 @@ class Hooks(Guarded):
         if self._traced():
             return None
         phases = self._phases
-        alone = len(args) == 1 and not kwargs
-        if alone and phases.is_plain_optimizer(optimizer):
+        more = len(args) - 1 + len(kwargs)  # nothing, or a closure
+        alone = not more or (more == 1 and (not kwargs or "closure" in kwargs))
+        if alone and phases.is_plain_optimizer(optimizer, closure=more > 0):
             self._inner_steps = 0
             return None
         own, changed = self._own, None
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
-            if phases.steps_already(optimizer) and steps_under_way(optimizer) == 2:
+            begun = phases.plain_with_closure
+            if begun and not steps_under_way(begun):
+                phases.plain_raised()
+            if phases.steps_already(optimizer) and steps_under_way(id(optimizer)) == 2:
                 self._inner_steps += 1
             else:
                 self._inner_steps = 0  # one that raised has no end

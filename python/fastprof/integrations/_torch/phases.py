@@ -44,6 +44,8 @@ _FIRST_BACKWARDS = 4
 class _PlainEnds(Protocol):
     """What these phases use of :class:`~fastprof.integrations._torch.plain_ends.PlainEnds`."""
 
+    @property
+    def stepping(self) -> bool: ...
     def begin(self, optimizer: Any, tag: int) -> None: ...
     def end(self) -> None: ...
 
@@ -239,7 +241,9 @@ class Phases:
     @property
     def idle(self) -> bool:
         """Whether neither a module, backward, an optimizer nor a fetch is running."""
-        return not (self.in_call or self._backwards or self._optimizers or self.fetching)
+        if self.in_call or self._backwards or self._optimizers or self.fetching:
+            return False
+        return self.plain_ends is None or not self.plain_ends.stepping
 
     # -- steps without sections
 
@@ -307,15 +311,29 @@ class Phases:
             self._trained_since += 1
         return True
 
-    def is_plain_optimizer(self, who: object) -> bool:
-        """Note that a step of ``who`` begins in a plain step; False: it must be handled."""
+    def is_plain_optimizer(self, who: object, *, closure: bool = False) -> bool:
+        """Note that a step of ``who`` begins in a plain step; False: it must be handled.
+
+        The whole of a step with a closure counts as the call of the closure.
+        """
         if self.watching or self.unsure or self._optimizers or self._in_setup:
             return False
         if not self.on or claims or get_ident() != self._thread:
             return False
         self._optimizers.append(id(who))
-        self._began_plain = True
+        self._began_plain, self._in_closure = True, closure
         return True
+
+    @property
+    def plain_with_closure(self) -> int:
+        """Address of the optimizer whose plain step, with a closure, has not ended; 0: none."""
+        begun = self._began_plain and self._in_closure and self._optimizers
+        return self._optimizers[-1] if begun else 0
+
+    def plain_raised(self) -> None:
+        """Note that this step will not end."""
+        self._optimizers.clear()
+        self._in_closure = False
 
     def ends_plain_step(self, who: object) -> bool:
         """End a plain step after that of ``who``; False: the end must be handled."""
@@ -326,7 +344,7 @@ class Phases:
         if self._optimizers != [id(who)] or claims or get_ident() != self._thread:
             return False
         self._optimizers.clear()
-        self.leaders.fetched = self.leaders.backward = False
+        self._in_closure = self.leaders.fetched = self.leaders.backward = False
         # Before the end of the step, which may give the next one sections.
         self._plain_steps += 1
         self.own_time.samples = 0 if self._plain_steps % SAMPLED else SAMPLED
@@ -357,6 +375,7 @@ class Phases:
         self._steps_seen = seen
         if stepping:
             self._optimizers.append(id(who))
+            self._in_closure = True  # if it has one, it may be running
 
     # -- forward
 
@@ -594,6 +613,7 @@ class Phases:
             self._stepped = stepped
         if self._optimizers:
             return
+        self._in_closure = False
         OPTIMIZER.leave_now()
         stepped, self._stepped = self._stepped, None
         if stepped is not None:

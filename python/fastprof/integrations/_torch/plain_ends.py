@@ -48,6 +48,11 @@ class PlainEnds:
         self._serves = True
         self._optimizer: Callable[[], Any] = lambda: None
 
+    @property
+    def stepping(self) -> bool:
+        """Whether a step of the optimizer is under way."""
+        return self._core.stepping
+
     def begin(self, optimizer: Any, tag: int) -> None:
         """End the next steps of ``optimizer`` on batches of the loader ``tag``, in this thread."""
         if self._serves and not self._core.on:
@@ -65,8 +70,9 @@ class PlainEnds:
         seen = self._count()
         optimizer = self._optimizer()
         # A step that raised has not ended, either.
-        if stepping and optimizer is not None and steps_under_way(optimizer):
-            self._serves = steps_under_way(optimizer) == 1
+        under_way = steps_under_way(id(optimizer)) if stepping and optimizer is not None else 0
+        if under_way:
+            self._serves = under_way == 1
         else:
             stepping = False
         self._phases.plain_ended(optimizer, seen, stepping=stepping)
@@ -93,10 +99,10 @@ class PlainEnds:
             self._failed("optimizer", error)
 
 
-def steps_under_way(optimizer: Any) -> int:
-    """Return how often torch's ``step`` wrapper runs for it in this thread, at most 2.
+def steps_under_way(number: int) -> int:
+    """Return how often torch's ``step`` wrapper runs for an optimizer in this thread, at most 2.
 
-    Twice: a subclass calls its base's.
+    ``number``: its address.  Twice: a subclass calls its base's.
     """
     wrappers = 0
     module = vars(sys.modules["torch.optim.optimizer"])
@@ -104,6 +110,6 @@ def steps_under_way(optimizer: Any) -> int:
     while frame is not None and wrappers < 2:
         if frame.f_globals is module and frame.f_code.co_varnames[:1] == ("args",):
             args = frame.f_locals["args"]
-            wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
+            wrappers += isinstance(args, tuple) and len(args) > 0 and id(args[0]) == number
         frame = frame.f_back
     return wrappers
