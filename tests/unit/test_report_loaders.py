@@ -14,6 +14,7 @@ from fastprof.report.figures import duration
 from fastprof.report.loaders import loader_rows, worker_advice
 from fastprof.report.loaders_compared import compared
 from fastprof.report.loading_cost import unhooked_parts
+from fastprof.report.rows import StepSection
 from fastprof.results.report import build_report
 from fastprof.snapshot import (
     LoaderStats,
@@ -61,6 +62,35 @@ def test_times_are_those_of_plain_steps_where_these_are_shown() -> None:
     assert [row.data_ms for row in loader_rows(made)] == [15]  # few steps were plain
     made = replace(made, plain_steps=made.steps, meta={"overhead_budget": 0.01})
     assert [row.data_ms for row in loader_rows(made)] == [5]
+
+
+def test_sections_that_were_off_in_plain_steps_have_the_time_of_their_row() -> None:
+    """Forward was 9.82 ms in the table of a step and 11.9 in that of loaders."""
+    made, hooked, plain = run(None), BATCHES // 10, BATCHES - BATCHES // 10
+
+    def stats(name: str, forward_ms: int, **changes) -> LoaderStats:
+        return LoaderStats(
+            name, "train", BATCHES,
+            # Two sections in a batch; in plain steps those of a few batches, which took longer.
+            {"data": (BATCHES, BATCHES * MS), "forward": (2 * hooked + 8, forward_ms * MS)},
+            plain={"data": (plain, plain * MS), "forward": (8, 400 * MS)}, **changes,
+        )  # fmt: skip
+
+    rows = (
+        StepSection("data", plain, 2 * plain * MS, 2.0, 0.2),
+        StepSection("forward", None, 8 * plain * MS, 8.0, 0.8),
+    )
+    table = replace(build_report(made).steps, rows=rows)
+    for loaders, means in (
+        ((stats("main", 500),), [4.0]),
+        ((stats("main", 600), stats("other", 200)), [3.0, 1.0]),
+    ):
+        found = loader_rows(
+            replace(made, loaders=loaders, plain_steps=made.steps, meta={"overhead_budget": 0.01}),
+            table,
+        )
+        assert [row.forward_ms for row in found] == pytest.approx(means, rel=0.01)
+        assert [row.data_ms for row in found] == [1.0] * len(found)
 
 
 def run(stats: WorkerStats | None, batches: int = BATCHES, step_ms: int = STEP_MS, **changes):

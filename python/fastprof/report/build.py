@@ -87,7 +87,8 @@ def build_report(
     # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, by_section, kernels, counted)
-    loaders, stages = loader_rows(snapshot), stage_rows(whole)
+    plain = plain_table(whole, steps)
+    loaders, stages = loader_rows(snapshot, plain), stage_rows(whole)
     sections = section_rows(
         whole,
         snapshot,
@@ -97,7 +98,6 @@ def build_report(
         span_ns=span_ns,
         in_steps=_in_steps(snapshot, steps, phase),
     )
-    plain = plain_table(whole, steps)
     if plain is not None and phase == RUN_PHASES[STEPS]:
         sections = sections_shown(whole, plain, sections)
     return Report(

@@ -18,6 +18,7 @@ from fastprof.report.correct import may_be_more
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.phase_names import DATA
+from fastprof.report.rows import StepTable
 from fastprof.report.run_phases import plain_are_most
 from fastprof.report.steps import sections_as_recorded
 from fastprof.snapshot import LoaderStats, Snapshot
@@ -137,11 +138,17 @@ class LoaderRow:
     time_share: float | None = None
 
 
-def loader_rows(snapshot: Snapshot) -> tuple[LoaderRow, ...]:
-    """Return a row per loader; its times are those of the steps that the table of steps shows."""
+def loader_rows(snapshot: Snapshot, plain: StepTable | None = None) -> tuple[LoaderRow, ...]:
+    """Return a row per loader; its times are those of the steps that the table of steps shows.
+
+    Args:
+        plain: the table of plain steps, if that is shown.
+    """
     loaders = snapshot.loaders
     if plain_are_most(snapshot):
         loaders = tuple(replace(loader, phases=_without_hook(loader)) for loader in loaders)
+        if plain is not None:
+            loaders = _as_in_steps(snapshot.loaders, loaders, plain)
     batches: dict[str, int] = {}
     times: dict[str, int] = {}
     for loader in loaders:
@@ -161,6 +168,42 @@ def _without_hook(loader: LoaderStats) -> dict[str, tuple[int, int]]:
             every = phases[phase][0]
             phases[phase] = every, sum_ns * every // count
     return phases
+
+
+def _as_in_steps(
+    recorded: Sequence[LoaderStats], loaders: Sequence[LoaderStats], plain: StepTable
+) -> tuple[LoaderStats, ...]:
+    """Return ``loaders`` with the times of the table where sections were off in plain steps.
+
+    There a section has the time of its row, and each training loader the part of it that it has
+    where the section was recorded.
+    """
+    off = {row.name: row.total_ns for row in plain.rows if row.steps is None}
+    sums = {
+        phase: sum(loader.phases.get(phase, (0, 0))[1] for loader in recorded if _trains(loader))
+        for phase in PHASES
+        if phase in off
+    }
+    made = []
+    for before, loader in zip(recorded, loaders, strict=True):
+        phases, batches = dict(loader.phases), (loader.plain or {}).get("data", (0, 0))[0]
+        every = phases.get("data", (0, 0))[0]
+        for phase, sum_ns in sums.items():
+            count, ns = before.phases.get(phase, (0, 0))
+            with_hook = count - (loader.plain or {}).get(phase, (0, 0))[0]
+            if _trains(loader) and 0 < batches < every and min(with_hook, ns) > 0:
+                # Some batches with the hook are in no row: a whole number of sections is in each
+                # batch, or of batches in each section.
+                ratio = with_hook / (every - batches)
+                sections = every * round(ratio) if ratio > 0.75 else every // round(1.0 / ratio)
+                if sections:
+                    phases[phase] = sections, round(off[phase] * ns / sum_ns * every / batches)
+        made.append(replace(loader, phases=phases))
+    return tuple(made)
+
+
+def _trains(loader: LoaderStats) -> bool:
+    return loader.split == "train"
 
 
 def _time_ns(loader: LoaderStats) -> int:
