@@ -23,12 +23,14 @@ _TENSOR_ITEM = r"method 'item' of 'torch"
 def last_lines(
     folder: str, files: Sequence[str], run: str, width: int, *, ranks: bool = False
 ) -> list[str]:
-    """Return the written files and the next command to type.
+    """Return the written files and the next command to type; nothing if none was written.
 
     Args:
         run: the argument of ``fastprof report`` for this run.
         ranks: whether the folder belongs to a job of several ranks.
     """
+    if not files:  # where they are instead was reported
+        return []
     lines = wrapped(f"Wrote {folder}: {', '.join(files)}", width, rest="  ")
     return [*lines, *next_lines(run, width, ranks=ranks)]
 
