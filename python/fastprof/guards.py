@@ -23,6 +23,9 @@ _RAISING = {
     if name in opmap
 }
 
+#: Frames of fastprof's below a guard.
+_SHORT = 100
+
 _VARARGS = 0x04  # a code object with *args; inspect.CO_VARARGS
 
 
@@ -82,6 +85,18 @@ def is_from_outside(error: BaseException | None) -> bool:
         if passes:
             raise
         return False
+
+
+def is_near_limit(error: BaseException) -> bool:
+    """Return whether the program is almost as deep as the recursion limit allows.
+
+    Then fastprof's code raises RecursionError, too, but it has not failed: it can go on where the
+    program is less deep.  Code that recurses itself has a long traceback.
+    """
+    tb, frames = error.__traceback__, 0
+    while tb is not None and frames <= _SHORT:
+        tb, frames = tb.tb_next, frames + 1
+    return isinstance(error, RecursionError) and frames <= _SHORT
 
 
 def _was_raised_into(error: BaseException | None) -> bool:

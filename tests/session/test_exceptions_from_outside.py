@@ -171,3 +171,90 @@ print(caught, prof.snapshot().counters.get("sync_errors", 0))
 """
     ).check()
     assert out.stdout.split() == ["5", "0"]
+
+
+DEEP = """
+import sys
+
+def down(n, action):
+    if n:
+        return down(n - 1, action)
+    action()
+
+def at_the_limit(action):
+    met = 0
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+        try:
+            down(depth, action)
+        except RecursionError:
+            met += 1
+    return met
+"""
+
+LOGGER_AT_THE_LIMIT = """
+import fastprof
+calls = 0
+
+class Logger:
+    def log_metrics(self, metrics, step):
+        down(60, self.count)
+
+    def count(self):
+        global calls
+        calls += 1
+
+profiler = fastprof.Profiler(logger=Logger(), log_every=1)
+profiler.start()
+
+def step():
+    with fastprof.profile_section("forward"):
+        pass
+    profiler.step()
+
+for _ in range(5):
+    step()
+met = at_the_limit(step)
+before = calls
+for _ in range(5):
+    step()
+profiler.stop()
+print(met > 0, before > 0, calls > before)
+print([note for note in profiler.report().notes if "switched off" in note])
+"""
+
+TORCH_AT_THE_LIMIT = """
+import fastprof, torch
+from fastprof.integrations import torch_loop
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=8)
+
+def train():
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+profiler = fastprof.Profiler()
+profiler.start()
+torch_loop.attach(profiler)
+train()
+met = at_the_limit(train)
+for _ in range(5):
+    train()
+profiler.stop()
+print(met > 0)
+print([note for note in profiler.report().notes if "switched off" in note])
+"""
+
+
+def test_p9_a_logger_is_not_switched_off_where_the_program_is_at_its_recursion_limit() -> None:
+    done = run_child(DEEP + LOGGER_AT_THE_LIMIT)
+    assert done.stdout == "True True True\n[]\n", done.stderr
+
+
+def test_p9_sections_are_not_switched_off_where_the_program_is_at_its_recursion_limit() -> None:
+    pytest.importorskip("torch")
+    done = run_child(DEEP + TORCH_AT_THE_LIMIT, timeout=120)
+    assert done.stdout.endswith("True\n[]\n"), done.stdout + done.stderr

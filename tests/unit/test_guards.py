@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.guards import dropped, is_from_outside, own_errors
+from fastprof.guards import dropped, is_from_outside, is_near_limit, own_errors
 from helpers import run_child
 
 
@@ -220,3 +220,19 @@ def test_no_guard_inside_the_program_stops_every_exception() -> None:
                 if "except Exception" in line or "suppress(Exception" in line:
                     found.append(f"{path.relative_to(package)}:{number}: {line.strip()}")
     assert not found
+
+
+def test_p9_a_recursion_error_of_code_that_recurses_itself_is_a_failure() -> None:
+    def down(n: int) -> None:
+        if n:
+            down(n - 1)
+        raise RecursionError
+
+    found = []
+    for depth in (0, 50, 200):
+        try:
+            down(depth)
+        except RecursionError as error:
+            found.append(is_near_limit(error))
+    assert found == [True, True, False]
+    assert not is_near_limit(ValueError())

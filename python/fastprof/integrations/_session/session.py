@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastprof.capture import Section
-from fastprof.guards import own_errors
+from fastprof.guards import is_near_limit, own_errors
 from fastprof.integrations._torch import owner as torch_owner
 from fastprof.session import current
 from fastprof.session.loaders.timing import Holder
@@ -156,7 +156,10 @@ class Session:
         try:
             return action(*args)
         except own_errors() as error:  # nothing may reach the training
-            self.fail(what, error)
+            if is_near_limit(error):
+                self.run.faults.add("integration_errors", f"fastprof: {what}", error)
+            else:
+                self.fail(what, error)
         finally:
             if samples:
                 own.took(began, ns, apart_ns, samples)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastprof.guards import is_from_outside, own_errors
+from fastprof.guards import is_from_outside, is_near_limit, own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session.own_time import clock
 from fastprof.session.patching.replaced import Replaced
@@ -53,7 +53,11 @@ class Guarded:
     def _failed(self, part: str, error: BaseException) -> None:
         """Switch ``part`` off, unless ``error`` came from outside: that is raised again."""
         if isinstance(error, Exception) and not is_from_outside(error):
-            self._switch_off(part, error)
+            if is_near_limit(error):
+                self._abandon()
+                self._fail(f"the automatic sections of {part} have a gap", error)
+            else:
+                self._switch_off(part, error)
             return
         self._abandon()
         raise error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastprof.capture.options import Recorder
-from fastprof.guards import own_errors
+from fastprof.guards import is_near_limit, own_errors
 from fastprof.results.report import Report
 from fastprof.session.faults import Faults
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow, log_call
@@ -101,8 +101,9 @@ class MetricEmitter(Part):
         try:
             log(what, self._recorder.steps)
         except own_errors() as error:  # any error of a user's logger
-            self._log = None
-            self._faults.add(
-                "logger_errors", "The metrics logger failed and was switched off", error
-            )
+            lost = "has missed metrics"
+            if not is_near_limit(error):
+                self._log = None
+                lost = "was switched off"
+            self._faults.add("logger_errors", f"The metrics logger failed and {lost}", error)
         self._own_time.apart_ns += clock() - began  # the program's time
