@@ -24,6 +24,9 @@ typedef enum fp_run_phase {
     FP_RUN_CHECKPOINT,
     FP_RUN_OUTSIDE,    /* between epochs and after the loop */
     FP_RUN_UNPROFILED, /* steps without the function hook; see steps_pairs.h */
+    /* of a run without steps, without the hook or with it; see plain_time.c */
+    FP_RUN_UNHOOKED,
+    FP_RUN_WINDOWS,
     FP_RUN_PHASES,
 } fp_run_phase;
 

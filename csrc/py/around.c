@@ -50,10 +50,8 @@ around_clear(PyObject *self)
     return 0;
 }
 
-/* Calls one of fastprof's functions without tracing.  Returns a new reference;
- * NULL: there is no function, or it failed.  A live exception is kept. */
-static PyObject *
-call_untraced(PyObject *function, PyObject *args, PyObject *kwargs)
+PyObject *
+fp_call_untraced(PyObject *function, PyObject *args, PyObject *kwargs)
 {
     if (function == Py_None || args == NULL) {
         return NULL;
@@ -76,14 +74,14 @@ around_call(PyObject *self, PyObject *args, PyObject *kwargs)
     /* A function may end the wait for an import, and thereby this object. */
     PyObject *original = Py_NewRef(a->original);
     PyObject *after = Py_NewRef(a->after);
-    PyObject *token = call_untraced(a->before, args, kwargs);
+    PyObject *token = fp_call_untraced(a->before, args, kwargs);
     PyObject *result = PyObject_Call(original, args, kwargs);
     if (after != Py_None) {
         PyObject *type, *exc, *tb;
         PyErr_Fetch(&type, &exc, &tb);
         PyObject *pair = PyTuple_Pack(2, token != NULL ? token : Py_None,
                                       result != NULL ? result : Py_Ellipsis);
-        Py_XDECREF(call_untraced(after, pair, NULL));
+        Py_XDECREF(fp_call_untraced(after, pair, NULL));
         Py_XDECREF(pair);
         PyErr_Restore(type, exc, tb);
     }

@@ -13,6 +13,11 @@
 int
 fp_around_add_type(PyObject *module);
 
+/* Calls one of fastprof's functions without tracing.  Returns a new reference;
+ * NULL: there is no function, or it failed.  A live exception is kept. */
+PyObject *
+fp_call_untraced(PyObject *function, PyObject *args, PyObject *kwargs);
+
 /* find_elsewhere() */
 extern PyMethodDef fp_around_methods[];
 

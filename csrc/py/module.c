@@ -1,6 +1,7 @@
 /* module: the module's tables, and the handling of a recording when the
  * process forks or exits. */
 #include "py/around.h"
+#include "py/bell.h"
 #include "py/call_form.h"
 #include "py/end_signal.h"
 #include "py/gc_hook.h"
@@ -90,6 +91,7 @@ stop_owner(fp_recorder *r, void (*stop)(fp_recorder *r))
 static void
 stop_all(fp_state *st)
 {
+    fp_bell_end();
     fp_line_sampler_end();
     fp_gpu_layer_end_any();
     stop_owner(st->function_owner, fp_recorder_stop_functions);
@@ -100,6 +102,7 @@ static PyObject *
 at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
+    fp_bell_exit();
     stop_all(fp_state_of(module));
     Py_RETURN_NONE;
 }
@@ -261,6 +264,7 @@ fill(PyObject *module)
         fp_plain_steps_add_type(module) < 0 ||
         PyModule_AddFunctions(module, fp_around_methods) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
+        PyModule_AddFunctions(module, fp_bell_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||

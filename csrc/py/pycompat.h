@@ -23,6 +23,13 @@
 #define FP_HAVE_MONITORING 0
 #endif
 
+/* Does the main thread run a pending call at once, whoever requests it? */
+#if PY_VERSION_HEX >= 0x030D0000
+#define FP_PENDING_CALLS_INTERRUPT 1
+#else
+#define FP_PENDING_CALLS_INTERRUPT 0
+#endif
+
 /* Does CPython stop the other threads when a callback switches an event off?
  * (python/cpython#136994) */
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000

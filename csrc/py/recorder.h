@@ -58,7 +58,9 @@ typedef struct fp_recorder {
     uint8_t sections_on;
     uint8_t paused;    /* calls are not recorded; see paused.h */
     uint8_t unhooked;  /* the pause has removed the hook */
-    uint8_t hook_lent; /* ... for steps without the hook */
+    uint8_t hook_lent; /* ... for steps or time without the hook */
+    /* 1 + the phase that windows of time interrupt; 0: there are none */
+    uint8_t beside_windows;
     /* the process forked during an export; forget when that ends */
     uint8_t forget_wanted;
     /* disable() was called while the hook was being set */

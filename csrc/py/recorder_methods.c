@@ -218,6 +218,10 @@ PyMethodDef fp_recorder_methods[] = {
      "begin_unprofiled($self, /)\n--\n\n"},
     {"end_unprofiled", fp_recorder_end_unprofiled_method, METH_O,
      "end_unprofiled($self, valid, /)\n--\n\n"},
+    {"begin_plain_time", fp_recorder_begin_plain_time_method, METH_NOARGS,
+     "begin_plain_time($self, /)\n--\n\n"},
+    {"end_plain_time", fp_recorder_end_plain_time_method, METH_O,
+     "end_plain_time($self, window, /)\n--\n\n"},
     {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
      "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"
      "Record the calls of every thread.\n\n"
@@ -226,6 +230,8 @@ PyMethodDef fp_recorder_methods[] = {
      "disable($self, /)\n--\n\nStop recording calls in every thread."},
     {"clear", recorder_clear, METH_NOARGS,
      "clear($self, /)\n--\n\nDelete everything recorded."},
+    {"call_counts", fp_recorder_call_counts_method, METH_NOARGS,
+     "call_counts($self, /)\n--\n\n"},
     {"start_sections", recorder_start_sections, METH_NOARGS,
      "start_sections($self, /)\n--\n\n"},
     {"stop_sections", recorder_stop_sections, METH_NOARGS,

@@ -3,6 +3,7 @@
  *   recorder_type.c     the type, its life cycle and its attributes
  *   recorder_methods.c  its general methods
  *   recorder_steps.c    methods for steps
+ *   plain_time.c        methods for time without the hook, without steps
  *   recorder_loaders.c  methods for loaders
  *   export_window.c     methods for a thread that observes the recording */
 #ifndef FP_PY_RECORDER_METHODS_H
@@ -16,7 +17,7 @@ fp_recorder_add_type(PyObject *module, fp_state *st);
 extern PyMethodDef fp_recorder_methods[];
 
 /* The first methods of the table are quiet: see fp_quiet. */
-enum { FP_QUIET_RECORDER_METHODS = 7 };
+enum { FP_QUIET_RECORDER_METHODS = 9 };
 
 /* Number of steps so far; NULL with an exception. */
 PyObject *
@@ -54,6 +55,17 @@ fp_recorder_end_step(fp_recorder *r);
 
 PyObject *
 fp_recorder_step_method(PyObject *self, PyObject *ignored);
+
+/* ---- time without the hook (plain_time.c) ---- */
+
+PyObject *
+fp_recorder_begin_plain_time_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_end_plain_time_method(PyObject *self, PyObject *window);
+
+PyObject *
+fp_recorder_call_counts_method(PyObject *self, PyObject *ignored);
 
 /* ---- reading a recording under way (export_window.c) ---- */
 

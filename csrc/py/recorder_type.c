@@ -311,6 +311,8 @@ static PyMemberDef recorder_members[] = {
     {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
      NULL},
     {"next_event", T_ULONGLONG, offsetof(fp_recorder, next_event), 0, NULL},
+    {"in_plain_time", T_BOOL, offsetof(fp_recorder, hook_lent), READONLY,
+     NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -116,6 +116,18 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
 }
 
 void
+fp_recorder_leave_windows(fp_recorder *r, int64_t now)
+{
+    fp_run_phase phase = r->recording.phases.now;
+    if (r->beside_windows != 0 &&
+        (phase == FP_RUN_UNHOOKED || phase == FP_RUN_WINDOWS)) {
+        fp_recorder_set_phase_at(r, (fp_run_phase)(r->beside_windows - 1), 1,
+                                 now);
+    }
+    r->beside_windows = 0;
+}
+
+void
 fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
 {
     if (fp_run_phase_steps(phase)) {
@@ -131,6 +143,9 @@ void
 fp_recorder_phase_before_step(fp_recorder *r)
 {
     fp_steps *s = r->stepper->steps;
+    if (r->beside_windows != 0) {
+        fp_recorder_leave_windows(r, fp_clock_now(&r->clock));
+    }
     /* The program did not mark the begin of training, so this step includes
      * set-up.  If set-up begins again later, earlier measurements stay. */
     if (r->recording.phases.now == FP_RUN_SETUP && s->skip == s->count) {

@@ -17,6 +17,11 @@ void
 fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
                          int64_t now);
 
+/* No more windows of time: back to the phase that they interrupted.  See
+ * plain_time.c. */
+void
+fp_recorder_leave_windows(fp_recorder *r, int64_t now);
+
 /* The training loop has ended.  If the time since the last step is long
  * enough, moves it to FP_RUN_OUTSIDE.  See core/after_loop.h. */
 void

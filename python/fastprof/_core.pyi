@@ -84,6 +84,14 @@ class Recorder:
         Not ``valid``: the steps of this block were unlike others.  BusyError: another profiler
         holds the hook; functions are off from now on.
         """
+    def begin_plain_time(self) -> bool:
+        """Remove the hook in a run without steps so far; return whether it is removed."""
+    @property
+    def in_plain_time(self) -> bool: ...  # it is
+    def end_plain_time(self, window: bool, /) -> None:
+        """Install the hook again, for a ``window`` or for good; BusyError: as end_unprofiled()."""
+    def call_counts(self) -> tuple[int, int, int]:
+        """Return the number of recorded calls of Python functions, C functions, constructors."""
     # ---- steps and phases of the run, from the training thread
     def mark(self) -> None:
         """Begin the first step now."""
@@ -282,6 +290,17 @@ def nvtx_emits() -> bool:
 
 def nvtx_tool() -> str | None:
     """NVTX_INJECTION64_PATH as libraries see it."""
+
+def ring_after(function: Callable[[], Callable[[], object] | None], ns: int, /) -> None:
+    """Call ``function`` once in the main thread after a time in ns, as a signal handler is called.
+
+    It is not traced.  What it returns, a function or None, is called when its frame has ended, and
+    again a moment later if that returns False.  There is one such call at a time: this one replaces
+    another that has not begun.
+    """
+
+def ring_never() -> None:
+    """Forget the call of ring_after(), if it has not begun."""
 
 def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""

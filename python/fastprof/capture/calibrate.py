@@ -204,6 +204,35 @@ def _merged(known: _Measured | None, new: _Measured) -> _Measured:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CallCosts:
+    """What the hook costs per call in ns, by kind, and by how much it slows bytecode."""
+
+    python_ns: float
+    c_ns: float
+    constructor_ns: float
+    slowdown: float
+
+    def of(self, calls: Sequence[int], cpu_ns: int) -> float:
+        """Return what calls have cost in ns.
+
+        Args:
+            calls: their numbers, as from ``Recorder.call_counts``.
+            cpu_ns: the CPU time in which they happened; all of it may be bytecode.
+        """
+        each = (self.python_ns, self.c_ns, self.constructor_ns)
+        cost_ns = sum(n * ns for n, ns in zip(calls, each, strict=True))
+        return cost_ns + max(0.0, cpu_ns - cost_ns) * (1.0 - 1.0 / self.slowdown)
+
+
+def call_costs(backend: str) -> CallCosts | None:
+    """Return the costs of calls; None: they cannot be measured now.  ``backend``: as requested."""
+    cost = calibration(backend)
+    if cost is None:
+        return None
+    return CallCosts(_total(cost.python), _total(cost.c), _total(cost.constructor), cost.slowdown)
+
+
 def _wall_ns(run: Callable[[], None]) -> int:
     start = time.perf_counter_ns()
     run()

@@ -104,7 +104,7 @@ def _functions(report: Report, limit: int) -> Table:
         (r.qualname or r.name, number(r.self_ms), percent(r.share), calls(r), place(r))
         for r in report.functions[:limit]
     )
-    headers = ("function", "self ms", "share %", "calls", "defined at")
+    headers = ("function", f"{report.mark}self ms", "share %", f"{report.mark}calls", "defined at")
     return Table("", headers, cells, left=frozenset({0, 4}))
 
 

@@ -234,7 +234,7 @@ def _functions(report: Report, width: int, most: int) -> list[str]:
         return []
     if lines := functions_lines(report, width, most):
         return lines
-    table = functions_brief(without_waits(report).rows, most)
+    table = functions_brief(without_waits(report).rows, most, report.mark)
     if not table.rows:
         return []
     drawn = table_lines(table, width)

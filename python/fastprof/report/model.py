@@ -71,6 +71,11 @@ class Report:
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
+    def mark(self) -> str:
+        """``"~"`` before figures of functions that were scaled from windows of time; else empty."""
+        return "~" if self.phase == "all" and self.view is not self.snapshot else ""
+
+    @property
     def shown_steps(self) -> StepTable:
         """The steps whose times a reader wants: the plain ones, if they are most."""
         return self.plain or self.steps

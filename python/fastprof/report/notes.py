@@ -62,6 +62,7 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             f"Left out of the step statistics as warm-up: {plural(snapshot.steps.skipped, 'step')}."
         )
     notes += _window_notes(snapshot)
+    notes += _time_notes(snapshot)
     if snapshot.meta.get("imports_folded"):
         notes.append(_FOLDED)
     for name, count in snapshot.counters.items():
@@ -124,6 +125,27 @@ def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
             "On Python 3.11 an active profile hook slows every bytecode, not only calls: times "
             "are biased towards pure Python code, and calibration cannot correct that."
         )
+
+
+def _time_notes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield which part of the time before the first step has functions."""
+    phases = {phase.name: phase for phase in snapshot.phases}
+    if "unhooked" not in phases:
+        return
+    unhooked_ns = phases["unhooked"].wall_ns
+    whole_ns = unhooked_ns + sum(
+        phases[name].wall_ns for name in ("setup", "warmup", "windows") if name in phases
+    )
+    recorded, whole = duration((whole_ns - unhooked_ns) / 1e6), duration(whole_ns / 1e6)
+    windows = phases.get("windows")
+    what = f"then in {plural(windows.entries, 'window')} of 0.1 s" if windows else "then not"
+    text = (
+        f"Functions were recorded in {recorded} of the {whole}"
+        f"{' before the first step' if snapshot.steps.count else ''}: all the time at first, {what}"
+    )
+    if windows and not snapshot.steps.count:
+        text += "; times and calls in windows are scaled to the time that they stand for"
+    yield f"{text}. Sections have all of it."
 
 
 def beyond_notes(view: Snapshot, phase: str) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """Phases of the run in a report: which one the report shows, and the time of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastprof.report.correct import HOOK, correct
 from fastprof.report.origin import begin_imports
 from fastprof.report.tree import at_or_below
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import NodeTable, Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 
 #: Instead of a phase: the whole run.
@@ -16,7 +16,15 @@ ALL = "all"
 IMPORTS = "imports"
 
 #: Phases that begin and end with steps.
-_LOOP = ("setup", "warmup", "steps", "unprofiled", "outside")
+_LOOP = ("setup", "warmup", "steps", "unprofiled", "outside", "unhooked", "windows")
+
+#: Those without the function hook.
+_PLAIN = ("unprofiled", "unhooked")
+
+_UNHOOKED, _WINDOWS = RUN_PHASES.index("unhooked"), RUN_PHASES.index("windows")
+
+#: Cache key of a snapshot whose windows are scaled.
+_SCALED = "scaled windows"
 
 #: Fewer plain steps show nothing.
 _LEAST_PLAIN = 20
@@ -64,11 +72,18 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
     return phase
 
 
+def is_scaled(snapshot: Snapshot, phase: str) -> bool:
+    """Return whether a report of ``phase`` scales functions of windows of time to the run."""
+    return phase == ALL and not snapshot.steps.count and snapshot.phase_ns("windows") > 0
+
+
 def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     """Return the part of a snapshot in ``phase``, a result of :func:`chosen_phase`.
 
     Cached per snapshot and phase, because a report needs it, and its corrected times, repeatedly.
     """
+    if is_scaled(snapshot, phase):
+        return _scaled(snapshot)
     if phase == ALL or not snapshot.phases:
         return snapshot
     return _only(snapshot, phase)
@@ -95,12 +110,69 @@ def plain_are_most(snapshot: Snapshot) -> bool:
 def with_functions(snapshot: Snapshot) -> Snapshot:
     """Return the part of a run in which functions were recorded, if a budget limited it.
 
-    The time of plain steps would count for whatever function was open when they began.
+    The rest would count for whatever function was open when it began.
     """
     if "overhead_budget" not in snapshot.meta:
         return snapshot
     correct(snapshot)
-    return _only(snapshot, *(name for name in RUN_PHASES if name != "unprofiled"))
+    return _only(snapshot, *(name for name in RUN_PHASES if name not in _PLAIN))
+
+
+def _scaled(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the times and calls of windows scaled to the time around them."""
+    view: Snapshot | None = snapshot.known.get(_SCALED)
+    if view is None:
+        windows_ns, unhooked_ns = snapshot.phase_ns("windows"), snapshot.phase_ns("unhooked")
+        factor = 1.0 + unhooked_ns / max(1, windows_ns - _hook_ns(snapshot))
+        threads = [replace(t, nodes=_scaled_nodes(t.nodes, factor)) for t in snapshot.threads]
+        view = snapshot.known[_SCALED] = replace(snapshot, threads=tuple(threads))
+    if HOOK in snapshot.known:
+        view.known[HOOK] = snapshot.known[HOOK]
+    return view
+
+
+def _hook_ns(snapshot: Snapshot) -> int:
+    """Return what the hook cost in windows, in the thread where it cost most.
+
+    Time without the hook has no such cost, so a window's time stands for more of it.
+    """
+    columns = correct(snapshot).self_ns
+    return max(
+        (
+            round(
+                sum(
+                    raw - corrected
+                    for raw, corrected, of in zip(
+                        tree.nodes.self_ns, column, tree.nodes.phase, strict=True
+                    )
+                    if of == _WINDOWS
+                )
+            )
+            for tree, column in zip(snapshot.threads, columns, strict=True)
+            if tree.nodes.phase
+        ),
+        default=0,
+    )
+
+
+def _scaled_nodes(nodes: NodeTable, factor: float) -> NodeTable:
+    if not nodes.phase or not nodes.idle_ns:
+        return nodes
+    calls, resumes, self_ns = (
+        [
+            round(n * factor) if of == _WINDOWS else n
+            for n, of in zip(column, nodes.phase, strict=True)
+        ]
+        for column in (nodes.calls, nodes.resumes, nodes.self_ns)
+    )
+    idle = list(nodes.idle_ns)
+    # In another thread's place the time without the hook was spent in some function, too.
+    idle[_WINDOWS], idle[_UNHOOKED] = round(idle[_WINDOWS] * factor), 0
+    self_ns[0] = sum(idle)
+    return replace(
+        nodes, calls=tuple(calls), resumes=tuple(resumes), self_ns=tuple(self_ns),
+        idle_ns=tuple(idle),
+    )  # fmt: skip
 
 
 def steps_in(phase: str, count: int, measured: int) -> int:
@@ -150,6 +222,10 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
     """
     order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")
     by_name = {phase.name: phase for phase in snapshot.phases}
+    for name in ("unhooked", "windows"):  # parts of set-up
+        if snapshot.steps.count and name in by_name:
+            setup = by_name.get("setup", PhaseTime("setup", 0, 1))
+            by_name["setup"] = replace(setup, wall_ns=setup.wall_ns + by_name[name].wall_ns)
     if by_name and not snapshot.steps.count:  # no loop, so nothing ends set-up
         whole_ns = sum(by_name.pop(n).wall_ns for n in _LOOP if n in by_name)
         by_name["setup"] = PhaseTime("setup", whole_ns, 1)

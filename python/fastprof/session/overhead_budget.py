@@ -121,6 +121,8 @@ class Budget:
 
     def steps_owed(self) -> int:
         """Return the number of plain steps that pay for what is owed."""
-        if self.is_free():
-            return 0
-        return int(-self._balance_ns / (self.overhead * self.step_ns))
+        return int(self.owed_ns() / self.step_ns)
+
+    def owed_ns(self) -> int:
+        """Return the time that pays for what is owed."""
+        return 0 if self.is_free() else int(-self._balance_ns / self.overhead)

@@ -58,6 +58,9 @@ class Part:
         """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
         return False
 
+    def phase_changes(self, count: int) -> None:
+        """Prepare for another phase of the run, in the thread whose phases count."""
+
     def moved(self, count: int) -> None:
         """Go on in this thread, whose steps count, before the first one has ended."""
 

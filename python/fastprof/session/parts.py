@@ -30,6 +30,7 @@ from fastprof.session.run_phase import RunPhase
 from fastprof.session.section_recording import Sections
 from fastprof.session.stages import Stages
 from fastprof.session.thread_notes import ThreadNotes
+from fastprof.session.time_windows import TimeWindows
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
@@ -139,9 +140,10 @@ def make_parts(run: Shared, options: Options) -> Parts:
         lambda: own_time.ns + own_time.untimed_ns,
         lambda: identity.world_size > 1,
     )
+    bound = budget if options.overhead else None
     windows = FunctionWindows(
         recorder,
-        budget if options.overhead else None,
+        bound,
         takes_unprofiled,
         operators.are_between,
         options.skip_first,
@@ -173,6 +175,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
                 operators.are_between,
                 run.loading.watches.profiles.lines,
             ),
+            TimeWindows(recorder, bound, backend, takes_unprofiled, hook.stop),
             windows,
             ranks,
             CpuUse(),

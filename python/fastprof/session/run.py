@@ -226,8 +226,10 @@ class Run:
     def enter_phase(self, phase: str) -> None:
         """Begin another phase: :meth:`fastprof.Profiler.enter_phase`."""
         if self._state == _RUNNING:
-            if phase != "steps" and self._phase.is_here():
-                self.phase_begins()
+            if self._phase.is_here():
+                self._each(self.parts, "phase_changes")
+                if phase != "steps":
+                    self.phase_begins()
             self._phase.enter(phase)
 
     @property
@@ -255,6 +257,8 @@ class Run:
     def leave_phase(self, phase: str) -> None:
         """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         if self._state == _RUNNING:
+            if self._phase.is_here():
+                self._each(self.parts, "phase_changes")
             self._phase.leave(phase)
 
     def switch_sections(self, on: bool) -> bool:

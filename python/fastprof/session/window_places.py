@@ -32,6 +32,11 @@ def next_place(after: int, level: int) -> int:
     return found if found >= after else place(stratum + 1, level)
 
 
+def draw(number: int, below: int) -> int:
+    """Return a random number from 0 to below ``below``; the same for the same ``number``."""
+    return _mixed(number, MOST_LEVEL + 1) % max(1, below)
+
+
 def _mixed(stratum: int, level: int) -> int:
     """Return random bits; the generator is SplitMix64 (Steele, Lea, Flood 2014)."""
     z = (stratum * 0x9E3779B97F4A7C15 + level * 0xD1B54A32D192ED03 + 1) & 0xFFFFFFFFFFFFFFFF

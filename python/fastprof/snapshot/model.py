@@ -106,6 +106,10 @@ class _Meta(Kind):
         return dict(value)
 
 
+#: Number of phases before there were windows of time.
+_OLD_PHASES = 7
+
+
 class _Idle(Kind):
     """Times per phase, or nothing."""
 
@@ -113,9 +117,9 @@ class _Idle(Kind):
 
     def read(self, value: object, known: Known) -> tuple[int, ...]:
         times: tuple[int, ...] = _COUNTS.read(value, known)
-        if len(times) not in (0, len(RUN_PHASES)):
+        if len(times) not in (0, _OLD_PHASES, len(RUN_PHASES)):
             raise WrongError(len(times), f"{len(RUN_PHASES)} rows")
-        return times
+        return times + (0,) * (len(RUN_PHASES) - len(times)) if times else ()
 
     def write(self, value: Sequence[int]) -> list[int]:
         return list(value)

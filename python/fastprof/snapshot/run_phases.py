@@ -13,8 +13,12 @@ from fastprof.snapshot.kinds import Numbered
 
 #: Names by number, as in ``Recorder.set_phase``.  ``steps`` is measured steps, and everything in a
 #: recording without phases; ``outside`` is between epochs and after the loop; ``unprofiled`` is the
-#: few steps without the function hook.
-RUN_PHASES = ("steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled")
+#: few steps without the function hook.  ``unhooked`` and ``windows`` are the time before the first
+#: step without it and with it, after a full look (:mod:`fastprof.session.time_windows`).
+RUN_PHASES = (
+    "steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled", "unhooked",
+    "windows",
+)  # fmt: skip
 
 STEPS = RUN_PHASES.index("steps")
 

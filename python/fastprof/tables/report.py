@@ -118,7 +118,7 @@ def _functions(report: Report) -> Table:
     title = "Functions, most self time first ({} of {})"
     if found.hidden_ms:
         title += f"; {duration(found.hidden_ms)} of waiting in other threads are left out"
-    return functions(found.rows, title, FUNCTION_ROWS)
+    return functions(found.rows, title, FUNCTION_ROWS, report.mark)
 
 
 def _overview(report: Report) -> Table:
@@ -242,16 +242,19 @@ _GPU_COLUMNS: tuple[tuple[str, Callable[[HasGpu], str]], ...] = (
 )
 
 
-def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
-    """Return a table of the first ``limit`` functions; ``title`` has places for two counts."""
+def functions(rows: Sequence[FunctionRow], title: str, limit: int, mark: str = "") -> Table:
+    """Return a table of the first ``limit`` functions; ``title`` has places for two counts.
+
+    ``mark``: before the names of columns that are estimated.
+    """
     shown = rows[:limit]
     columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
         ("function", lambda r: short(r.qualname or r.name)),
-        ("calls", calls),
+        (f"{mark}calls", calls),
         ("resumes", lambda r: str(r.resumes)),
-        ("self ms", lambda r: number(r.self_ms)),
+        (f"{mark}self ms", lambda r: number(r.self_ms)),
         ("share %", lambda r: percent(r.share)),
-        ("cum ms", lambda r: number(r.cum_ms)),
+        (f"{mark}cum ms", lambda r: number(r.cum_ms)),
         ("raw self ms", lambda r: number(r.raw_self_ms)),
         ("raw cum ms", lambda r: number(r.raw_cum_ms)),
         *(_GPU_COLUMNS if any(r.gpu for r in shown) else ()),
@@ -268,16 +271,16 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
     )
 
 
-def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
-    """Return the first ``limit`` functions in few columns."""
+def functions_brief(rows: Sequence[FunctionRow], limit: int, mark: str = "") -> Table:
+    """Return the first ``limit`` functions in few columns; ``mark``: as in :func:`functions`."""
     columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
         ("function", lambda r: short(shown_name(key_of(r)))),
-        ("calls", calls),
-        ("self ms", lambda r: number(r.self_ms)),
+        (f"{mark}calls", calls),
+        (f"{mark}self ms", lambda r: number(r.self_ms)),
         ("%", lambda r: percent(r.share)),
         ("defined at", place),
     ]
-    return table_of("", columns, rows[:limit], frozenset({0, 4}), ("calls",))
+    return table_of("", columns, rows[:limit], frozenset({0, 4}), (f"{mark}calls",))
 
 
 def calls(row: FunctionRow) -> str:

@@ -45,5 +45,5 @@ def _blocks(report: Report, name: str, times: str) -> list[Block]:
     rows = report.functions_in(name)
     if rows:
         title = "Functions in it, most self time first ({} of {})"
-        blocks.append(Block("", (functions(rows, title, FUNCTION_ROWS),)))
+        blocks.append(Block("", (functions(rows, title, FUNCTION_ROWS, report.mark),)))
     return blocks

@@ -51,19 +51,20 @@ def functions_lines(report: Report, width: int, most: int) -> list[str]:
         thread = thread_name(report.threads[i].name).strip("()") if len(leading) > 1 else ""
         thread = "a thread that ended" if thread == "unnamed" else thread
         tree = replace(tree, hidden=()) if lines else tree
-        lines += user_lines(tree, width, per_steps(report), phase_of(report), thread)
+        lines += user_lines(tree, width, per_steps(report), phase_of(report), thread, report.mark)
     others = other_threads_text(report, shown, _THREAD) if lines else ""
     return [*lines, *(wrapped(others, width, rest="  ") if others else [])]
 
 
 def user_lines(
-    tree: UserTree, width: int, per: int = 0, phase: str = ALL, thread: str = ""
+    tree: UserTree, width: int, per: int = 0, phase: str = ALL, thread: str = "", mark: str = ""
 ) -> list[str]:
     """Return the tree as lines of at most ``width`` columns; none for one without rows.
 
     Args:
         per: steps to divide times by; 0: show totals, as for a tree with time outside of steps.
         thread: its name, if there are several trees.
+        mark: before the name of a column that is estimated.
     """
     if not tree.rows:
         return []
@@ -85,7 +86,7 @@ def user_lines(
     parts = [_parts(row, steps, min(_PART, max(_LEAST_NAME, rest - 6))) for row in tree.rows]
     table = Table(
         "",
-        (title, "ms", "%", "most of it"),
+        (title, f"{mark}ms", "%", "most of it"),
         tuple(
             (name, number(row.total_ms / steps), percent(row.share), most)
             for name, row, most in zip(names, tree.rows, parts, strict=True)

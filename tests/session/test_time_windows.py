@@ -1,0 +1,196 @@
+"""A run without steps keeps to its budget: functions are recorded in windows of time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.helpers import run_child
+
+#: The look takes 1 s.  Then the program does other work, of which ``most`` is three quarters.
+PROGRAM = """
+import json, sys, time
+import fastprof
+from fastprof.capture.calibrate import CallCosts
+from fastprof.session import time_windows
+time_windows.LOOK_NS = 1_000_000_000
+time_windows.WINDOW_NS = 50_000_000
+# What calls cost here depends on the machine; a window is to cost 0.4 of its time.
+time_windows._MOST_IDLE = 1.0
+costs = [400_000_000]
+CallCosts.of = lambda self, calls, cpu_ns: costs.pop() if costs else 20_000_000
+
+def spin(n):
+    total = 0
+    for i in range(n):
+        total += one(i)
+    return total
+def one(i):
+    return i * 7 % 13
+def first():
+    spin(300)
+def most():
+    spin(900)
+def rest():
+    spin(300)
+
+def until(seconds, *work):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for function in work:
+            function()
+
+prof = fastprof.Profiler(functions=True, gpu=False, log_every=None, overhead={overhead})
+prof.start()
+until(1.3, first)
+until({seconds}, most, rest)
+prof.stop()
+report = prof.report()
+rows = {{row.name: row.cum_ms for row in report.functions}}
+callers = {{}}
+for tree in report.view.threads:
+    keys = [report.view.keys[k].name for k in tree.nodes.key]
+    for i, above in enumerate(tree.nodes.parent):
+        if keys[i] == "one":
+            name = keys[tree.nodes.parent[above]]
+            callers[name] = callers.get(name, 0) + tree.nodes.calls[i]
+phases = {{p.name: [p.wall_ns / 1e6, p.entries] for p in report.snapshot.phases}}
+whole = sum(sum(t.nodes.self_ns) for t in report.view.threads)
+print(json.dumps([rows, callers, phases, report.wall_ms, whole / 1e6, list(report.notes)]))
+"""
+
+
+def child(**values: float) -> list[Any]:
+    done = run_child(PROGRAM.format(**values), timeout=120).check()
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_functions_are_those_of_the_whole_time() -> None:
+    rows, callers, phases, wall_ms, whole_ms, notes = child(overhead=0.1, seconds=6)
+    assert phases["windows"][1] >= 3
+    assert phases["unhooked"][0] > phases["windows"][0]
+    # Without the hook's cost, which the time between windows does not have.
+    assert whole_ms > 0.97 * wall_ms
+    calls = callers["most"] + callers["rest"]
+    assert callers["most"] / calls == pytest.approx(0.75, abs=0.03)
+    # What ran in the full look stands for itself, windows for the rest.
+    assert rows["first"] / wall_ms < 0.3
+    assert (rows["most"] + rows["rest"]) / wall_ms == pytest.approx(6 / 7.3, abs=0.12)
+    assert any(note.startswith("Functions were recorded in ") for note in notes)
+
+
+def test_without_a_bound_the_hook_stays() -> None:
+    rows, _callers, phases, *_ = child(overhead=0.0, seconds=1)
+    assert "unhooked" not in phases
+    assert rows["most"]
+
+
+#: Windows of 2 ms, many a second.
+STRESS = """
+import os, subprocess, sys, threading, warnings
+warnings.simplefilter("error")  # CPython's warning of a fork beside a thread, too
+import fastprof
+from fastprof.capture.calibrate import CallCosts
+from fastprof.clock import time
+from fastprof.session import time_windows
+time_windows.LOOK_NS, time_windows.WINDOW_NS = 20_000_000, 2_000_000
+time_windows._MOST_IDLE = 1.0
+CallCosts.of = lambda self, calls, cpu_ns: 10_000_000
+prof = fastprof.Profiler(functions=True, gpu=False, log_every=None, overhead=0.3)
+prof.start()
+
+def down(n):
+    return n and down(n - 1)
+def numbers():
+    for _ in range(20):
+        yield down(3)
+def work():
+    for _ in range(50):
+        list(numbers())
+def other():
+    while not over:
+        work()
+        time.sleep(0.001)
+
+over, mode = [], sys.argv[1]
+threads = [threading.Thread(target=other) for _ in range(3 * (mode == "threads"))]
+for thread in threads:
+    thread.start()
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    work()
+    if mode == "forks":
+        child = os.fork()
+        if not child:
+            work()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    if mode == "programs":
+        subprocess.run(["true"], check=True)
+over.append(True)
+for thread in threads:
+    thread.join()
+if mode == "steps":
+    for _ in range(20):
+        work()
+        prof.step()
+if mode != "exit":
+    prof.stop()
+    report = prof.report()
+    print({phase.name for phase in report.snapshot.phases} >= {"unhooked", "windows"})
+    print(report.steps.measured)
+    print(any(row.name == "down" for row in report.functions))
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "threads", "forks", "programs", "steps", "exit"])
+def test_windows_disturb_nothing(mode: str) -> None:
+    done = run_child(STRESS, mode).check()
+    if mode != "exit":
+        assert done.stdout.split() == ["True", "17" if mode == "steps" else "0", "True"]
+
+
+#: A time limit of the program comes while fastprof changes the hook, too.
+SIGNALS = """
+import signal, time
+import fastprof
+from fastprof.capture.calibrate import CallCosts
+from fastprof.session import time_windows
+time_windows.LOOK_NS, time_windows.WINDOW_NS = 20_000_000, 2_000_000
+time_windows._MOST_IDLE = 1.0
+CallCosts.of = lambda self, calls, cpu_ns: 10_000_000
+
+class Out(Exception):
+    pass
+def handler(*_):
+    global sent, may_raise
+    if may_raise:
+        sent, may_raise = sent + 1, False
+        raise Out
+def down(n):
+    return n and down(n - 1)
+
+sent = got = 0
+may_raise = False
+signal.signal(signal.SIGALRM, handler)
+prof = fastprof.Profiler(functions=True, gpu=False, log_every=None, overhead=0.3)
+prof.start()
+end = time.monotonic() + 3
+signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+while time.monotonic() < end:
+    try:
+        may_raise = True
+        while time.monotonic() < end:
+            down(20)
+        may_raise = False
+    except Out:
+        got += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+prof.stop()
+print(sent > 0, sent - got, any(p.name == "windows" for p in prof.report().snapshot.phases))
+"""
+
+
+def test_exceptions_of_signal_handlers_reach_the_program() -> None:
+    assert run_child(SIGNALS).check().stdout.split() == ["True", "0", "True"]
