@@ -134,13 +134,13 @@ is_set(PyObject *hook)
     return hook != NULL ? set && current == hook : !set;
 }
 
-/* Sets the hook in this thread, or removes it if [hook] is NULL.  If an audit
- * hook objects, or there is no memory for the audit event, CPython does
- * nothing and reports nothing; 3.11 then also refuses the next attempt.  So
- * this function checks the result and tries again.  Returns 0, or -1 with an
- * exception. */
+/* Sets the hook in this thread for the first time, or where CPython must do it;
+ * removes it if [hook] is NULL.  If an audit hook objects, or there is no memory
+ * for the audit event, CPython does nothing and reports nothing; 3.11 then also
+ * refuses the next attempt.  So this function checks the result and tries
+ * again.  Returns 0, or -1 with an exception. */
 static int
-set_here(PyObject *hook)
+set_audited(PyObject *hook)
 {
     for (int attempt = 0; attempt < 3; attempt++) {
         PyEval_SetProfile(hook != NULL ? fp_setprofile_event : NULL, hook);
@@ -154,6 +154,19 @@ set_here(PyObject *hook)
                         "the interpreter refused to set the profile function");
     }
     return -1;
+}
+
+/* The same while a recording goes on: audit hooks have seen its begin.  CPython
+ * would drop what a signal handler raises while an audit hook in Python runs. */
+static int
+set_here(PyObject *hook)
+{
+    if (!FP_DIRECT_PROFILE) {
+        return set_audited(hook);
+    }
+    fp_compat_set_profile_directly(
+        PyThreadState_Get(), hook != NULL ? fp_setprofile_event : NULL, hook);
+    return 0;
 }
 
 static void
@@ -200,7 +213,7 @@ fp_setprofile_start(fp_recorder *r)
         end(hook);
         goto done;
     }
-    if (set_here((PyObject *)hook) < 0) {
+    if ((r->unhooked ? set_here : set_audited)((PyObject *)hook) < 0) {
         /* New threads find a hook whose recording is over. */
         end(hook);
         goto done;

@@ -1,6 +1,7 @@
 #include "py/monitoring_tool.h"
 
 #include "py/guard.h"
+#include "py/interrupts.h"
 
 #if FP_HAVE_MONITORING
 
@@ -88,19 +89,20 @@ is_ours(PyObject *monitoring, int id)
     return ours;
 }
 
+/* An audit hook in Python runs in it, and signal handlers in that. */
 static int
 free_id(fp_state *st, int id)
 {
     (void)fp_tool_send(st, id, 0);
-    PyErr_Clear();
+    (void)fp_error_drop();
     for (int i = 0; i < FP_EVENTS; i++) {
         long unused = 0;
         (void)fp_tool_register(st, id, i, Py_None, &unused);
-        PyErr_Clear();
+        (void)fp_error_drop();
     }
     int rc =
         done(PyObject_CallMethod(st->monitoring, "free_tool_id", "i", id));
-    PyErr_Clear();
+    (void)fp_error_drop();
     return rc;
 }
 
