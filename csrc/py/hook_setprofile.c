@@ -134,11 +134,11 @@ is_set(PyObject *hook)
     return hook != NULL ? set && current == hook : !set;
 }
 
-/* Sets the hook in this thread for the first time, or where CPython must do it;
- * removes it if [hook] is NULL.  If an audit hook objects, or there is no memory
- * for the audit event, CPython does nothing and reports nothing; 3.11 then also
- * refuses the next attempt.  So this function checks the result and tries
- * again.  Returns 0, or -1 with an exception. */
+/* Sets the hook in this thread, or removes it if [hook] is NULL.  If an audit
+ * hook objects, or there is no memory for the audit event, CPython does
+ * nothing and reports nothing; 3.11 then also refuses the next attempt.  So
+ * this function checks the result and tries again.  Returns 0, or -1 with an
+ * exception. */
 static int
 set_audited(PyObject *hook)
 {
@@ -156,12 +156,13 @@ set_audited(PyObject *hook)
     return -1;
 }
 
-/* The same while a recording goes on: audit hooks have seen its begin.  CPython
- * would drop what a signal handler raises while an audit hook in Python runs. */
+/* The same.  While a pause has removed the hook, or removes it, audit hooks are
+ * not called where that can be avoided: CPython drops what an audit hook raises
+ * here, also the exception of a signal handler of the program that ran in it. */
 static int
-set_here(PyObject *hook)
+set_here(const fp_recorder *r, PyObject *hook)
 {
-    if (!FP_DIRECT_PROFILE) {
+    if (!FP_DIRECT_PROFILE || !r->unhooked) {
         return set_audited(hook);
     }
     fp_compat_set_profile_directly(
@@ -213,7 +214,7 @@ fp_setprofile_start(fp_recorder *r)
         end(hook);
         goto done;
     }
-    if ((r->unhooked ? set_here : set_audited)((PyObject *)hook) < 0) {
+    if (set_here(r, (PyObject *)hook) < 0) {
         /* New threads find a hook whose recording is over. */
         end(hook);
         goto done;
@@ -268,7 +269,7 @@ fp_setprofile_stop(fp_recorder *r)
     int set = fp_compat_has_profile_func(&current);
     if (set && current == hook && !fp_guard_is_alone()) {
         /* If this fails, too, the hook removes itself at its next event. */
-        (void)set_here(NULL);
+        (void)set_here(r, NULL);
         PyErr_Clear();
     }
     else if (home && !r->hooks.resting && !fp_guard_is_alone()) {

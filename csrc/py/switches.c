@@ -282,9 +282,9 @@ take_hook_out(fp_recorder *r)
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     begin_switch(r);
+    r->unhooked = 1; /* not the end of the recording; see set_here() */
     stop_backend(r);
     r->switching = 0;
-    r->unhooked = 1;
     PyErr_Restore(type, exc, tb);
 }
 

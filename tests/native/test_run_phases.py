@@ -100,7 +100,8 @@ def test_steps_are_without_the_time_of_other_phases(recorded) -> None:
     steps = recorded.steps
     assert (steps.count, steps.skipped) == (6, 2)
     assert recorded.phase_ns("validation") >= 50 * MS
-    assert steps.sum_ns <= recorded.phase_ns("steps")
+    # A phase and a step read the clock a moment apart.
+    assert steps.sum_ns <= recorded.phase_ns("steps") + MS
     assert sum(ns for _, ns in steps.split) == steps.sum_ns
     assert sum(row.sum_ns for row in steps.rows) <= steps.sum_ns
 

@@ -74,9 +74,10 @@ def test_functions_are_those_of_the_whole_time() -> None:
     assert whole_ms > 0.97 * wall_ms
     calls = callers["most"] + callers["rest"]
     assert callers["most"] / calls == pytest.approx(0.75, abs=0.03)
-    # What ran in the full look stands for itself, windows for the rest.
-    assert rows["first"] / wall_ms < 0.3
-    assert (rows["most"] + rows["rest"]) / wall_ms == pytest.approx(6 / 7.3, abs=0.12)
+    # What ran in the full look stands for itself, windows for the rest; unscaled, it were 0.65.
+    # The look's time has the hook's cost, and figures are without it: it has 0.14 or less.
+    later = (rows["most"] + rows["rest"]) / rows["until"]
+    assert 0.75 < later < 0.97
     assert any(note.startswith("Functions were recorded in ") for note in notes)
 
 
@@ -113,7 +114,10 @@ def other():
         work()
         time.sleep(0.001)
 
-over, mode = [], sys.argv[1]
+def theirs(frame, event, arg):
+    seen[event] = True
+
+over, seen, mode = [], {}, sys.argv[1]
 threads = [threading.Thread(target=other) for _ in range(3 * (mode == "threads"))]
 for thread in threads:
     thread.start()
@@ -128,7 +132,17 @@ while time.monotonic() < end:
         assert os.waitpid(child, 0)[1] == 0
     if mode == "programs":
         subprocess.run(["true"], check=True)
+    if mode == "hook":
+        for hook in (theirs, None):
+            sys.setprofile(hook)
+            work()
+            assert sys.getprofile() is hook
+        work()
 over.append(True)
+if mode == "exec":
+    os.execv(sys.executable, [sys.executable, "-c", "print('ended')"])
+if mode == "_exit":
+    os._exit(0)
 for thread in threads:
     thread.join()
 if mode == "steps":
@@ -144,11 +158,20 @@ if mode != "exit":
 """
 
 
-@pytest.mark.parametrize("mode", ["plain", "threads", "forks", "programs", "steps", "exit"])
+@pytest.mark.parametrize("mode", ["plain", "threads", "forks", "programs", "steps"])
 def test_windows_disturb_nothing(mode: str) -> None:
     done = run_child(STRESS, mode).check()
-    if mode != "exit":
-        assert done.stdout.split() == ["True", "17" if mode == "steps" else "0", "True"]
+    assert done.stdout.split() == ["True", "17" if mode == "steps" else "0", "True"]
+
+
+@pytest.mark.parametrize("mode", ["exit", "_exit", "exec"])
+def test_a_program_may_end_in_a_window(mode: str) -> None:
+    assert run_child(STRESS, mode).check().stdout == ("ended\n" if mode == "exec" else "")
+
+
+def test_a_profile_function_of_the_program_stays() -> None:
+    """It is in the hook's place on 3.10 and 3.11: then fastprof records functions no more."""
+    run_child(STRESS, "hook").check()
 
 
 #: A time limit of the program comes while fastprof changes the hook, too.
