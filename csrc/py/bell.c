@@ -105,14 +105,9 @@ begin_thread(void)
     atomic_store(&bell.has_thread, begun);
 }
 
-/* ---- forks ---- */
-
-/* CPython warns of a fork in a process with several threads, and this one must
- * not be the reason.  It begins again in a pending call, when the warning is
- * over.  If it waits for the GIL, which the thread that forks has, it ends
- * later. */
+/* If the thread waits for the GIL, which the caller has, it ends later. */
 static void
-before_fork(void)
+end_thread(void)
 {
     if (dismiss()) {
         if (atomic_load(&bell.takes_gil)) {
@@ -122,6 +117,17 @@ before_fork(void)
             (void)pthread_join(bell.thread, NULL);
         }
     }
+}
+
+/* ---- forks ---- */
+
+/* CPython warns of a fork in a process with several threads, and this one must
+ * not be the reason.  It begins again in a pending call, when the warning is
+ * over. */
+static void
+before_fork(void)
+{
+    end_thread();
 }
 
 static void
@@ -172,10 +178,13 @@ set_guarded(PyObject *function, int64_t ns)
         watches_forks = 1;
         (void)pthread_atfork(before_fork, after_fork, NULL);
     }
-    if (atomic_load(&bell.has_thread)) {
+    if (function == NULL) {
+        end_thread();
+    }
+    else if (atomic_load(&bell.has_thread)) {
         fp_worker_wake(&bell.woken);
     }
-    else if (function != NULL && !bell.over) {
+    else if (!bell.over) {
         begin_thread();
     }
     return before;

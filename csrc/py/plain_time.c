@@ -17,6 +17,12 @@ has_steps(const fp_recorder *r)
     return r->stepper != NULL && r->stepper->steps->count != 0;
 }
 
+int
+fp_recorder_in_plain_time(const fp_recorder *r)
+{
+    return r->hook_lent && !(r->stepper && r->stepper->steps->unprofiled);
+}
+
 PyObject *
 fp_recorder_begin_plain_time_method(PyObject *self,
                                     PyObject *Py_UNUSED(ignored))
@@ -55,7 +61,7 @@ fp_recorder_end_plain_time_method(PyObject *self, PyObject *window)
     if (opens < 0) {
         return NULL;
     }
-    int lent = r->hook_lent && !(r->stepper && r->stepper->steps->unprofiled);
+    int lent = fp_recorder_in_plain_time(r);
     if (lent) {
         r->hook_lent = 0;
         rc = fp_recorder_rehook(r);

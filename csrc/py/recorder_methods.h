@@ -58,6 +58,10 @@ fp_recorder_step_method(PyObject *self, PyObject *ignored);
 
 /* ---- time without the hook (plain_time.c) ---- */
 
+/* Is the hook out, and not for steps? */
+int
+fp_recorder_in_plain_time(const fp_recorder *r);
+
 PyObject *
 fp_recorder_begin_plain_time_method(PyObject *self, PyObject *ignored);
 

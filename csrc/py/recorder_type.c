@@ -275,6 +275,12 @@ get_steps(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+get_in_plain_time(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(fp_recorder_in_plain_time(fp_recorder_cast(self)));
+}
+
+static PyObject *
 get_sync(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(fp_recorder_cast(self)->sync);
@@ -294,6 +300,7 @@ set_sync(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 static PyGetSetDef recorder_getset[] = {
     {"backend", get_backend, NULL, NULL, NULL},
     {"external_timer", get_external, NULL, NULL, NULL},
+    {"in_plain_time", get_in_plain_time, NULL, NULL, NULL},
     {"steps", get_steps, NULL, NULL, NULL},
     {"sync", get_sync, set_sync, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -311,8 +318,6 @@ static PyMemberDef recorder_members[] = {
     {"subcalls", T_BOOL, offsetof(fp_recorder, config.subcalls), READONLY,
      NULL},
     {"next_event", T_ULONGLONG, offsetof(fp_recorder, next_event), 0, NULL},
-    {"in_plain_time", T_BOOL, offsetof(fp_recorder, hook_lent), READONLY,
-     NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

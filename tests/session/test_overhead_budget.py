@@ -24,6 +24,7 @@ from fastprof.session.changes import Changes
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
+from fastprof.session.time_windows import TimeWindows
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 
@@ -489,3 +490,14 @@ def test_the_programs_own_sections_of_plain_steps_are_in_all_tables() -> None:
         assert rows[name].count == pytest.approx(steps[name].steps, rel=0.02)  # settling steps
     assert sum(row.total_ns for row in steps.values()) == report.plain.wall_ns
     assert report.section("checkpoint").count == 3
+
+
+@pytest.mark.usefixtures("dear_hook")
+def test_windows_of_time_have_no_work_in_plain_steps() -> None:
+    """The hook is out in these, too."""
+    prof = fastprof.Profiler(gpu=False, functions=True)
+    with prof:
+        windows = prof._run.parts.of(TimeWindows)
+        due = [windows.next_step(prof.step()) for _ in range(2000)]
+        assert prof.report().plain is not None
+    assert set(due[1:]) == {sys.maxsize}
