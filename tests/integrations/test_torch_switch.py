@@ -512,7 +512,7 @@ def test_a_plain_step_makes_few_calls_of_fastprof(loads, training) -> None:
             sys.setprofile(None)
     every_step = {"call_through", "is_plain_backward"}
     every_step |= {"next_batch", "is_plain_fetch"} if loads else set()
-    assert {name for name, n in calls.items() if n > 50} == every_step
+    assert {name for name, n in calls.items() if n >= 100} == every_step
     assert all(calls[name] <= 101 for name in every_step)
     # One step in 50 has other work, and one batch in 16 is watched.
     assert sum(calls.values()) < (700 if loads else 350), calls
