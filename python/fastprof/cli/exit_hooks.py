@@ -32,7 +32,6 @@ from fastprof.own_imports import Protected
 from fastprof.session import current
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.patching.replaced import Replaced
-from fastprof.session.run import Run
 
 #: The signal whose handler in Python the others run; nothing sends it.  0: this platform has none.
 _CARRIER: Any = getattr(signal, "SIGRTMAX", 1) - 1
@@ -353,13 +352,11 @@ class Endings:
         self._wrapped.restore()
 
 
-def ended_by(what: str) -> Run | None:
-    """Save in the run, which may be None, what ends the program: an exception or a signal."""
+def ended_by(what: str) -> None:
+    """Save in the run, if there is one, what ends the program: an exception or a signal."""
     run = current.running()
-    if not isinstance(run, Run):
-        return None
-    run.facts["ended_by"] = what
-    return run
+    if run is not None:
+        run.facts["ended_by"] = what
 
 
 def _may_run(path: Any = None, argv: Any = None, *_: Any, **__: Any) -> bool:

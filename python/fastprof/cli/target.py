@@ -120,8 +120,9 @@ def execute(target: Target, start: Callable[[], object], endings: Endings) -> in
             endings.in_order = end.code is None or end.code == 0
             raise
         except (Exception, KeyboardInterrupt) as error:
-            run = ended_by(type(error).__name__)
-            if run is not None:
+            ended_by(type(error).__name__)
+            run = current.running()
+            if isinstance(run, Run):
                 _explain_limit(error, run)
             raise
         finally:

@@ -21,6 +21,7 @@ class Holder(Protocol):
 
     gives_way: bool
     started_at: str
+    facts: dict[str, str | float]
 
     def stop(self) -> None: ...
     def stop_functions(self, why: str) -> None: ...
