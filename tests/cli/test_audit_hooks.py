@@ -66,3 +66,11 @@ def test_p9_a_handlers_exception_passes_though_the_recording_stops() -> None:
             print("passed", saved)
     """
     assert run_child(code).check().stdout == "passed [1]\n"
+
+
+def test_p9_a_hook_that_ends_the_program_is_not_taken_for_another_profiler(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        PROGRAM.format(refused="event == 'open'", ending="").replace("RuntimeError", "SystemExit")
+    )
+    words = [sys.executable, "-m", "fastprof", "run", "train.py"]
+    assert "Profiler" not in run_command(words, cwd=tmp_path).stderr

@@ -291,8 +291,8 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
         gave_way = gave_way or not (profiler.running or stopped)
         if not stopped:
             run.ranks.ask(wait=endings.may_wait)
+            stopped.append(True)
         profiler.stop()
-        stopped.append(True)
 
     def save() -> Callable[[], None] | None:
         if gave_way:

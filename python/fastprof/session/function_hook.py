@@ -116,15 +116,23 @@ class FunctionHook(Part):
             yield
         finally:
             if self._returned:
-                self._taken = self._returned = False
                 if self.recording:  # otherwise another profiler has the hook by now
-                    self._recorder.rehook()
+                    self._set_again()
+                self._taken = self._returned = False
             if self.recording and self._records(self._recorder.steps):
                 self._recorder.resume_functions()
             if phase is None:
                 self._recorder.mark()
             else:
                 self._recorder.set_phase(phase, True)
+
+    def _set_again(self) -> None:
+        try:
+            self._recorder.rehook()
+        except BaseException as error:  # of a signal handler, twice: the next block tries again
+            why = f"some functions were not recorded: {type(error).__name__} came meanwhile"
+            self._faults.notes.append(f"The function hook could not be set again, so {why}.")
+            raise
 
     def take_away(self) -> bool:
         """Release the hook to torch's stack tracer, which needs it; return whether it was ours."""
