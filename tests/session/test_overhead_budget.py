@@ -26,6 +26,7 @@ from fastprof.session.function_windows import WINDOW, FunctionWindows
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.time_windows import TimeWindows
 from fastprof.snapshot.run_phases import RUN_PHASES
+from fastprof.snapshot.steps import SplitPlace
 
 
 class Loop:
@@ -408,6 +409,18 @@ def test_ranks_are_compared_by_their_plain_steps() -> None:
     raw = Recording(prof._run.recorder, "job", 0, 2, "host")._last_steps()
     assert raw is not None
     assert len(raw["number"]) == 8 * len(plain.series)
+    # Calls that wait are known in steps with functions: in plain ones for the same part of it.
+    hooked = snapshot.steps
+    nodes = snapshot.threads[0].nodes
+    (section,) = {row.key for row in hooked.rows if snapshot.keys[row.key].name == "backward"}
+    assert nodes.phase
+    node = list(zip(nodes.key, nodes.phase, strict=True)).index((section, 0))
+    place = SplitPlace("communication", 0, node, hooked.rows[0].sum_ns // 4)
+    waits = replace(snapshot, steps=replace(hooked, split_places=(place,)))
+    ranked = rank_run(replace(waits, meta={**snapshot.meta, "rank": 0, "world_size": 2}), "x")
+    assert ranked.waiting["backward"] == pytest.approx(
+        plain.rows[0].sum_ns / plain.measured / 1e6 / 4, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("forward", "is_plain"), [(2000, True), (1000, False)])

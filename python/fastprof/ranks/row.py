@@ -20,7 +20,7 @@ from fastprof.report.phase_names import BACKWARD, is_communication
 from fastprof.report.program import kind_of, led_to, library_name
 from fastprof.report.rows import OWN_COST, UNACCOUNTED, FunctionRow, StepTable
 from fastprof.report.run_phases import chosen_phase, steps_in
-from fastprof.report.steps import section_series
+from fastprof.report.steps import section_series, sections_as_recorded
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.kinds import int_or_none, show
@@ -123,7 +123,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     return RankRun(
         row=row,
         steps=_steps(_with_shown_steps(small, report), most_steps),
-        waiting=split_by_section(small, "communication"),
+        waiting=_waiting(small, report),
         overhead=_overhead(small, report),
         program=_program(small),
         table=tuple(replace(f, callers=(), callees=()) for f in report.functions),
@@ -149,6 +149,30 @@ def _with_shown_steps(snapshot: Snapshot, report: Report) -> Snapshot:
     if plain is None or _shown(report) is not report.plain:
         return snapshot
     return replace(snapshot, steps=plain)
+
+
+def _waiting(snapshot: Snapshot, report: Report) -> dict[str, float]:
+    """Return the ms per step that calls waited for other ranks, by section.
+
+    Only steps with functions know that.  Of plain ones it is the same part of each section.
+    """
+    found = split_by_section(snapshot, "communication")
+    shown = _with_shown_steps(snapshot, report)
+    if shown is snapshot:
+        return found
+    with_hook, plain = _means(snapshot), _means(shown)
+    return {
+        name: ms * plain.get(name, 0.0) / with_hook[name]
+        for name, ms in found.items()
+        if with_hook.get(name)
+    }
+
+
+def _means(snapshot: Snapshot) -> dict[str, float]:
+    """Return the ns per step in each outermost section, and in none, as recorded."""
+    steps, sums = snapshot.steps, sections_as_recorded(snapshot)
+    rest = {UNACCOUNTED: steps.sum_ns - sum(sums.values())}
+    return {name: ns / max(1, steps.measured) for name, ns in (sums | rest).items()}
 
 
 def _overhead(snapshot: Snapshot, report: Report) -> dict[str, float]:
