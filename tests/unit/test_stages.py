@@ -15,6 +15,7 @@ from fastprof.results.report import build_report
 from fastprof.session.stages import Stages
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
+from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.snapshot.stages import Stage
 from fastprof.snapshot.steps import SplitPlace
 from fastprof.tables.overview import overview
@@ -241,8 +242,11 @@ def test_a_stage_without_a_step_that_has_sections_does_not_guess() -> None:
 def test_the_headline_has_no_mean_over_stages() -> None:
     """Steps of 2 and 100 ms are no "100 steps of 51 ms"."""
     stages = (stage(0, "loader0", 2, 1), stage(50, "loader1", 100, 40))
-    made = build_report(replace(run({"data": 30, "forward": 40}), stages=stages))
+    phases = [PhaseTime("unprofiled", 900_000_000, 3)]
+    made = build_report(replace(run({"data": 30, "forward": 40}), stages=stages, phases=phases))
     text = "\n".join(closed_lines(made, 80))
-    assert "steps in 2 stages" in text.splitlines()[0]
+    # Those of the stages, in which steps without the hook count, too.
+    assert "100 steps in 2 stages" in text.splitlines()[0]
+    assert "without the function hook" not in text
     assert "stage 1 (Adam, loader0) 50 steps of 2.00 ms" in text
     assert dict(overview(made))["step time"] == "2.00 ms in stage 1, 100 ms in stage 2"

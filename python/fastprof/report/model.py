@@ -82,7 +82,9 @@ class Report:
 
     @property
     def measured_steps(self) -> int:
-        """How many steps were measured, with functions and without."""
+        """How many steps were measured, with functions and without; of all stages."""
+        if self.stages:
+            return sum(stage.steps for stage in self.stages)
         return self.steps.measured + (self.plain.measured if self.plain is not None else 0)
 
     @property

@@ -77,13 +77,11 @@ def steps_line(report: Report) -> str:
     steps = report.shown_steps
     if steps.wall_ns is None:
         return f"{plural(steps.count, 'step')}, all warm-up"
-    skipped = counted(steps.count - report.measured_steps)
-    which = f"{plural(steps.measured, 'step')} measured, {skipped} skipped"
+    hooked = report.steps.measured if report.plain is not None else 0
+    measured = hooked + steps.measured
+    which = f"{plural(measured, 'step')} measured, {counted(steps.count - measured)} skipped"
     if report.plain is not None:
-        which = (
-            f"{plural(report.measured_steps, 'step')} measured, {skipped} skipped; "
-            f"{counted(report.steps.measured)} with functions, of the others"
-        )
+        which += f"; {counted(hooked)} with functions, of the others"
     return (
         f"{which}; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "

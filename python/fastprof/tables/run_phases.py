@@ -48,7 +48,8 @@ def phases_text(report: Report, least: float) -> str:
     """
     parts = []
     for row in report.phases:
-        is_step = row.name == "steps" or (row.name == "unprofiled" and report.plain is not None)
+        counts = report.plain is not None or report.stages  # among the steps that are shown
+        is_step = row.name == "steps" or (row.name == "unprofiled" and counts)
         if is_step or row.wall_ms < least * report.wall_ms:
             continue
         if row.name == "setup" and not report.steps.count:
