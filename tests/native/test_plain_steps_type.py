@@ -37,10 +37,10 @@ class Ends:
     def _left(self) -> None:
         self.calls.append(("left", self.core.end()))
 
-    def step(self, optimizer: object | None = None, args: Any = (None,)) -> None:
+    def step(self, optimizer: object | None = None, args: Any = (None,), **keywords: Any) -> None:
         of = self.optimizer if optimizer is None else optimizer
-        self.core.before(of, args, {})
-        self.core.after(of, args, {})
+        self.core.before(of, args, keywords)
+        self.core.after(of, args, keywords)
 
 
 @pytest.fixture
@@ -63,10 +63,18 @@ def test_steps_end_without_a_call_until_work_is_due(ends: Ends) -> None:
     assert ends.core.take()[0] == 0
 
 
+def test_a_step_may_have_a_closure(ends: Ends) -> None:
+    ends.step(args=(None, lambda: 0.0))
+    ends.step(closure=lambda: 0.0)
+    assert ends.recorder.steps == 2
+    assert not ends.calls
+
+
 def test_anything_else_is_handed_over_once_and_for_all(ends: Ends) -> None:
     other: list[tuple[str, Any]] = [
         ("another optimizer", lambda: ends.step(object())),
-        ("a closure", lambda: ends.step(args=(None, lambda: 0.0))),
+        ("two arguments", lambda: ends.step(args=(None, lambda: 0.0), scale=2)),
+        ("another argument", lambda: ends.step(scale=2)),
         ("a claim", lambda: (ends.claims.append(1), ends.step(), ends.claims.clear())),
         ("another loader", lambda: (setattr(ends.loading, "train_tag", 4), ends.step())),
         ("a lost attribute", lambda: (delattr(ends.loading, "train_tag"), ends.step())),
