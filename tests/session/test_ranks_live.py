@@ -137,7 +137,9 @@ def test_the_late_rank_is_told_once_with_its_function(tmp_path):
     assert [p.returncode for p in ranks.processes] == [0, 0, 0], said
     told = [line for line in said[0].splitlines() if line.startswith("Rank ")]
     line = told[0]
-    assert re.match(r"Rank 1 \(host \S+\) is late by 1\d\.\d ms per step since .*step ", line)
+    # On a busy machine the ranks are compared without their waits.
+    late = r"is late by 1\d\.\d ms per step(, waits for a CPU not counted,)? since .*step "
+    assert re.match(rf"Rank 1 \(host \S+\) {late}", line), line
     decode = PROGRAM[: PROGRAM.index("def decode")].count("\n") + 1
     where = (
         rf"data \+1\d\.\d ms, in decode \(train\.py:{decode}\), mostly in time\.sleep; this costs"
