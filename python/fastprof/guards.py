@@ -14,7 +14,7 @@ from opcode import opmap
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, TypeVar, overload
 
-_E = TypeVar("_E", bound=Exception)
+_E = TypeVar("_E", bound=BaseException)
 
 #: An instruction that raises an error of its own frame, or at which ``throw`` does.
 _RAISING = {
@@ -33,11 +33,12 @@ _VARARGS = 0x04  # a code object with *args; inspect.CO_VARARGS
 def own_errors() -> tuple[type[Exception], ...]: ...
 @overload
 def own_errors(*kinds: type[_E]) -> tuple[type[_E], ...]: ...
-def own_errors(*kinds: type[Exception]) -> tuple[type[Exception], ...]:
+def own_errors(*kinds: type[BaseException]) -> tuple[type[BaseException], ...]:
     """Return what an ``except`` clause catches: nothing if the current error is from outside.
 
     Args:
-        kinds: the classes of errors to catch; none: ``Exception``.
+        kinds: the classes of errors to catch; none: ``Exception``.  After the program's end it is
+            ``BaseException``: an audit hook may raise SystemExit into what fastprof does then.
     """
     return () if is_from_outside(sys.exc_info()[1]) else kinds or (Exception,)
 
@@ -51,7 +52,7 @@ class dropped:  # noqa: N801 - like contextlib.suppress
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, *kinds: type[Exception]) -> None:
+    def __init__(self, *kinds: type[BaseException]) -> None:
         self._kinds = kinds or (Exception,)
 
     def __enter__(self) -> None:
@@ -73,14 +74,14 @@ def is_from_outside(error: BaseException | None) -> bool:
         error: an exception that is handled now: its traceback begins in the handling frame.
 
     Raises:
-        Exception: it came from outside while this function ran.
+        BaseException: it came from outside while this function ran.
     """
     try:
         return _was_raised_into(error)
-    except Exception as second:
+    except BaseException as second:
         try:
             passes = _was_raised_into(second)
-        except Exception as third:
+        except BaseException as third:
             passes = type(third) is not type(second)
         if passes:
             raise

@@ -9,10 +9,10 @@ import pytest
 from helpers import run_child, run_command
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 def hook(event, args):
     if {refused}:
-        raise RuntimeError(f"no {{event}}")
+        raise {raised}(f"no {{event}}")
 sys.addaudithook(hook)
 {ending}
 """
@@ -24,18 +24,44 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-@pytest.mark.parametrize(("ending", "status"), [("", 0), ("sys.exit(3)", 3), ("os._exit(4)", 4)])
+ENDINGS = [
+    ("", 0),
+    ("sys.exit(3)", 3),
+    ("os._exit(4)", 4),
+    ("signal.raise_signal(signal.SIGTERM)", -15),
+]
+
+
+def said_with_status(folder: Path, program: str, status: int) -> list[list[str]]:
+    """Run the program by each command; return fastprof's lines on standard error."""
+    (folder / "train.py").write_text(program)
+    said = []
+    for command in COMMANDS:
+        words = [sys.executable, "-m", "fastprof", *command, "train.py"]
+        result = run_command(words, cwd=folder)
+        assert result.returncode == status, result
+        said.append([line for line in result.stderr.splitlines() if line.startswith("fastprof: ")])
+    return said
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("ending", "status"), ENDINGS)
 def test_p9_the_status_is_the_programs(
     tmp_path: Path, ending: str, status: int, refused: str
 ) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM.format(refused=REFUSED[refused], ending=ending))
-    for command in COMMANDS:
-        words = [sys.executable, "-m", "fastprof", *command, "train.py"]
-        result = run_command(words, cwd=tmp_path)
-        assert result.returncode == status, result
-        own = [line for line in result.stderr.splitlines() if line.startswith("fastprof: ")]
-        assert len(own) <= 1, result
+    program = PROGRAM.format(refused=refused, raised="RuntimeError", ending=ending)
+    for own in said_with_status(tmp_path, program, status):
+        assert len(own) <= 1, own
+
+
+@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt"])
+@pytest.mark.parametrize(("ending", "status"), ENDINGS)
+def test_p9_the_status_is_the_programs_though_a_hook_would_end_it(
+    tmp_path: Path, ending: str, status: int, raised: str
+) -> None:
+    program = PROGRAM.format(refused="True", raised=raised, ending=ending)
+    for own in said_with_status(tmp_path, program, status):
+        assert own, "what is lost is reported"
 
 
 def test_p9_a_recording_that_does_not_stop_is_saved_and_reported_once() -> None:
@@ -70,7 +96,7 @@ def test_p9_a_handlers_exception_passes_though_the_recording_stops() -> None:
 
 def test_p9_a_hook_that_ends_the_program_is_not_taken_for_another_profiler(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
-        PROGRAM.format(refused="event == 'open'", ending="").replace("RuntimeError", "SystemExit")
+        PROGRAM.format(refused="event == 'open'", raised="SystemExit", ending="")
     )
     words = [sys.executable, "-m", "fastprof", "run", "train.py"]
     assert "Profiler" not in run_command(words, cwd=tmp_path).stderr

@@ -173,7 +173,7 @@ class Endings:
         try:
             self.end()
         finally:
-            with dropped():  # an audit hook's
+            with dropped(BaseException):  # an audit hook's
                 self._restore()
         if self._interrupted and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt from None
@@ -182,9 +182,9 @@ class Endings:
         """Stop the recording, unless that is done or has failed."""
         try:
             self._stop()
-        except own_errors() as error:  # such as an audit hook's
+        except own_errors(BaseException) as error:  # such as an audit hook's
             self._stop = lambda: None
-            complain(f"the recording did not stop as it should: {error}")
+            complain(f"the recording did not stop as it should: {_reason(error)}")
 
     def end(self) -> None:
         """Stop and save, unless that is done.
@@ -294,8 +294,8 @@ class Endings:
         try:
             with Protected():
                 return action()
-        except Exception as error:
-            complain(f"the profile could not be written: {error}")
+        except own_errors(BaseException) as error:
+            complain(f"the profile could not be written: {_reason(error)}")
             return None
 
     def _hold_main_thread(self) -> "threading.Lock | None":
@@ -338,7 +338,8 @@ class Endings:
     def _die(self, number: int) -> None:
         _flush()
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)  # no audit hook can refuse it
+        os.kill(os.getpid(), number)  # this thread blocks it
 
     def _restore(self) -> None:
         """Restore the actions that are still fastprof's: the program may have set others."""
@@ -379,8 +380,12 @@ def complain(message: str) -> None:
         shown = on_lines(f"fastprof: {line}", sys.stderr)
         sys.stderr.write(encodable(f"{shown}\n", sys.stderr))
         sys.stderr.flush()  # the last: the program's own object may have none
-    except Exception:
+    except own_errors(BaseException):
         pass
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, Exception) else repr(error)
 
 
 def said(error: Exception) -> str:
@@ -399,5 +404,5 @@ def said(error: Exception) -> str:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
+        with suppress(BaseException):  # the process dies now
             stream.flush()

@@ -73,7 +73,7 @@ def link_latest(folder: str) -> None:
 
 def remove_if_empty(folder: str) -> None:
     """Remove a folder without files, if possible."""
-    with dropped():
+    with dropped(BaseException):  # also an audit hook's: the status is the program's
         os.rmdir(folder)
 
 

@@ -321,7 +321,7 @@ def _traceback_of(target: Target) -> Iterator[None]:
     except SystemExit:
         raise
     except BaseException as error:
-        with dropped():  # an audit hook may refuse to show frames
+        with dropped(BaseException):  # an audit hook may refuse to show frames
             _hide_own_frames(error, target)
         raise
 
