@@ -7,6 +7,7 @@ import time
 import fastprof
 import pytest
 from fastprof.integrations import torch_loop
+from fastprof.integrations._torch.data import Loaders
 
 torch = pytest.importorskip("torch")
 # Here more workers than processors are no fault.
@@ -50,6 +51,18 @@ def recorded(batches, passes: int = 1, **options):
         for _ in range(passes):
             train(batches, model, optimizer)
     return loop.profiler.snapshot()
+
+
+def test_p9_batches_stay_timed_where_the_program_is_at_its_recursion_limit(monkeypatch) -> None:
+    real, deep = Loaders._before, [True]
+
+    def first_too_deep(self, iterator):
+        if deep and deep.pop():
+            raise RecursionError("maximum recursion depth exceeded")
+        return real(self, iterator)
+
+    monkeypatch.setattr(Loaders, "_before", first_too_deep)
+    assert recorded(loader(0), 2).loaders[0].batches > 12
 
 
 @pytest.mark.parametrize("count", [0, 2])

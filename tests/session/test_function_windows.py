@@ -309,6 +309,27 @@ def test_a_block_that_cannot_be_costs_no_step() -> None:
     assert taken.next_step(0) == recorder.planned + BLOCK
 
 
+def test_p9_a_block_is_tried_again_where_the_program_is_at_its_recursion_limit() -> None:
+    recorder = Recorder()
+    deep = [True]
+
+    def hindered(first: int, last: int) -> bool:
+        if deep and deep.pop():
+            raise RecursionError("maximum recursion depth exceeded")
+        return False
+
+    lost: list[str] = []
+    taken = FunctionWindows(
+        recorder, None, lambda: True, hindered, 3, lost.append, recorder.switched.append
+    )
+    taken.begin()
+    first = recorder.planned
+    taken.at_step(first - 1)  # is too deep
+    taken.at_step(first)
+    taken.at_step(first + BLOCK)
+    assert (lost, recorder.ended) == ([], 1)
+
+
 def test_blocks_of_short_steps_are_longer_and_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unprofiled, "_SETTLES_NS", 10**12)
     prof = run(6000)

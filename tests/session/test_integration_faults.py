@@ -57,3 +57,24 @@ def test_a_checkpoint_between_epochs() -> None:
     session.leave_steps()
     session.open_checkpoint("saving")
     assert phases_of_what_follows(session) == ["steps"]
+
+
+def too_deep(*_: object) -> None:
+    raise RecursionError("maximum recursion depth exceeded")
+
+
+@pytest.mark.parametrize("action", ["open", "close"])
+def test_p9_hooks_go_on_where_the_program_is_at_its_recursion_limit(
+    action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = begun()
+    if action == "close":
+        session.open("a", "forward")
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "_switch", too_deep)
+        getattr(session, action)("a", *["forward"][: action == "open"])
+    assert session.alive
+    session.open("b", "backward")
+    session.close("b")
+    session.stop()
+    assert "backward" in [section.name for section in session.profiler.report().sections]

@@ -416,6 +416,22 @@ def test_an_unknown_kind_of_iterator_switches_watching_off(missing: str, monkeyp
     assert len(notes) == 1
 
 
+def test_p9_workers_stay_watched_where_the_program_is_at_its_recursion_limit(monkeypatch) -> None:
+    real, deep = worker_stats._batches_ready, [True]
+
+    def first_too_deep(iterator: Any) -> int:
+        if deep and deep.pop():
+            raise RecursionError("maximum recursion depth exceeded")
+        return real(iterator)
+
+    monkeypatch.setattr(worker_stats, "_batches_ready", first_too_deep)
+    with profiler() as prof:
+        assert len(list(prof.loader(loader_of(), "main"))) > 1
+    snapshot = prof.snapshot()
+    assert not any("not watched" in note for note in snapshot.notes)
+    assert snapshot.counters["loader_errors"] == 1
+
+
 def test_an_object_with_strange_attributes_is_left_alone() -> None:
     class Strange:
         def __iter__(self):

@@ -426,6 +426,23 @@ def test_p9_a_failing_torch_profiler_costs_the_operators_alone(
     assert report.snapshot.counters["operator_errors"] == 1
 
 
+def test_p9_a_window_is_lost_alone_where_the_program_is_at_its_recursion_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, deep = torch.profiler.profile, [True]
+
+    def first_too_deep(*args: Any, **kwargs: Any) -> Any:
+        if deep and deep.pop():
+            raise RecursionError("maximum recursion depth exceeded")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch.profiler, "profile", first_too_deep)
+    report = run(cpu(tmp_path, schedule=CYCLE), 40).report()
+    assert not any("switched off" in note for note in report.notes)
+    assert report.operators.rows
+    assert report.snapshot.counters["operator_errors"] == 1
+
+
 def test_p9_a_torch_profiler_that_fails_half_way_does_not_stay_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -331,6 +331,24 @@ def test_f40_a_broken_stream_is_reported_once_and_the_training_goes_on(caplog) -
     assert prof.snapshot().counters["stream_errors"] == 1
 
 
+def test_p9_reports_go_on_where_the_program_is_at_its_recursion_limit() -> None:
+    class TooDeepOnce(io.StringIO):
+        deep = True
+
+        def write(self, text: str) -> int:
+            if self.deep:
+                self.deep = False
+                raise RecursionError("maximum recursion depth exceeded")
+            return super().write(text)
+
+    stream = TooDeepOnce()
+    with fastprof.start_training_profiling(2, stream=stream) as run:
+        for _ in range(10):
+            run.profiler.step()
+    assert stream.getvalue()
+    assert run.profiler.snapshot().counters["stream_errors"] == 1
+
+
 def test_p9_even_a_broken_log_handler_does_not_reach_the_training(monkeypatch) -> None:
     import logging
 

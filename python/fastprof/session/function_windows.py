@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
-from fastprof.guards import own_errors
+from fastprof.guards import is_near_limit, own_errors
 from fastprof.report.figures import plural
 from fastprof.session.changes import Changes
 from fastprof.session.environment.thread_cpu import cpu_between, thread_cpu
@@ -155,6 +155,8 @@ class FunctionWindows(Part):
         try:
             self._at_step(count)
         except own_errors() as error:  # BusyError
+            if is_near_limit(error):
+                return  # the next step tries again
             self._due = self._reads_at = self._judged_at = sys.maxsize
             self._asked, self._valid = True, False  # no more windows: the other steps are plain
             self._stop_looking()

@@ -135,8 +135,9 @@ class Session:
 
     def fail(self, what: str, error: BaseException) -> None:
         """Report a failure once; from now on the hooks do nothing."""
-        self._die()
-        self._close_all()
+        if not is_near_limit(error):
+            self._die()
+            self._close_all()
         self.run.faults.add("integration_errors", f"fastprof: {what}", error)
 
     def _die(self) -> None:
@@ -156,10 +157,7 @@ class Session:
         try:
             return action(*args)
         except own_errors() as error:  # nothing may reach the training
-            if is_near_limit(error):
-                self.run.faults.add("integration_errors", f"fastprof: {what}", error)
-            else:
-                self.fail(what, error)
+            self.fail(what, error)
         finally:
             if samples:
                 own.took(began, ns, apart_ns, samples)

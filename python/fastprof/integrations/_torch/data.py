@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fastprof.capture.sections import profile_section
 from fastprof.clock import time
-from fastprof.guards import own_errors
+from fastprof.guards import is_near_limit, own_errors
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
 from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
@@ -420,6 +420,6 @@ class Loaders:
             self._run.recorder.set_loader(entry.tag)
 
     def _give_up(self, error: BaseException) -> None:
-        self._on = False
+        self._on = is_near_limit(error)
         self._current = None
         self._fail("batches could not be timed", error)
