@@ -715,6 +715,20 @@ def test_a_script_that_starts_a_trainer_is_not_what_to_look_at() -> None:
     assert "train.py" not in text(noted(made)["unaccounted"])
 
 
+def test_the_trainers_own_work_is_named_and_needs_no_sections() -> None:
+    """The advice was to put its parts into sections: nobody can in an installed trainer."""
+    package = "/usr/lib/python3/site-packages/lightning"
+    in_c = calls(c_function("<built-in method builtins.len>", "builtins.len"), 5, 90)
+    hooks = calls(py("_call", 203, f"{package}/call.py", "_call"), 20, 4, in_c)
+    fit = py("fit", 522, f"{package}/pytorch/trainer/trainer.py", "Trainer.fit")
+    script = calls(py("<module>", 1, "/x/train.py"), 0, 1, calls(fit, 12, 1, hooks))
+    rule = noted(outside(40, script))["unaccounted"]
+    assert rule.title.endswith("is in no phase, most of it in lightning's own functions")
+    assert "Most of 2 functions: _call (call.py:203) 25.0 ms, Trainer.fit" in text(rule)
+    assert "sections" not in rule.fix[0]
+    assert "barebones=True" in rule.fix[0]
+
+
 @pytest.mark.parametrize("starter", ["<module>", "main"])
 def test_of_a_trainer_that_a_function_starts_the_callback_is_named(starter: str) -> None:
     """The title named main, which only starts the Trainer; the text named the callback."""

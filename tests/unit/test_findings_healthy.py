@@ -196,6 +196,7 @@ def test_the_time_of_fastprof_in_no_section_is_none_of_the_program() -> None:
             assert rule.value == pytest.approx(100 * 29 / 115)
             said = "Another 26.0 ms per step there is fastprof's own work and its waits."
             assert said in rule.evidence
+            assert "(47.8 % with fastprof's own time)" in rule.title  # as in the table of steps
 
 
 def test_steps_that_differ_in_forward_are_of_different_length() -> None:

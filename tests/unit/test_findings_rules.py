@@ -315,6 +315,13 @@ def test_s1_17_shares_outside_of_the_usual_are_a_note(forward, backward, rules):
     assert set(noted(made)) == rules
 
 
+def test_the_usual_shares_are_those_of_training() -> None:
+    """A program that only predicted was shown that forward usually takes 30 to 40 %."""
+    made = run({"data": 5, "forward": 90}, meta={"steps_ended_by": "batches"})
+    assert "forward-share" not in noted(made)
+    assert "forward-share" in noted(replace(made, meta={"steps_ended_by": "optimizers"}))
+
+
 def test_s3_15_the_texts_of_advice_are_there():
     made = run({"data": 1, "forward": 60, "backward": 30})
     off = gpu(devices=(), status="off", reason="no NVIDIA device or no NVIDIA driver")

@@ -11,6 +11,7 @@ from fastprof.report.model import Report
 from fastprof.report.plain_steps import plain_table
 from fastprof.snapshot import Steps
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
+from fastprof.tables.report import steps_line
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,12 @@ def test_a_rare_section_by_chance_in_more_steps_with_functions_was_not_off(
     twice = max(1, round(2 * (times["rare"] or 0) / n * measured))
     assert {n, times["rare"]} <= set(shown(twice, measured))
     assert set(shown(measured, measured)) == {n, None}  # "rare" in proportion
+
+
+def test_the_line_of_steps_says_which_of_them_its_times_are_of(recorded: Report) -> None:
+    """It said: 732 steps measured, 36 skipped; 214 with functions, of the others; ms per step."""
+    line = steps_line(recorded)
+    assert f" skipped, {recorded.steps.measured} with functions; of the others, ms per step" in line
 
 
 def test_kinds_of_time_that_are_known_without_functions_are_those_of_plain_steps(

@@ -64,3 +64,18 @@ def test_s1_17_the_targets_table_has_the_same_figures():
     assert printed["Data loading"] == f"{STEP_TARGETS.get('data').text} %"
     # The guide's table of targets has only the upper limit.
     assert printed["Optimizer"] == f"<{STEP_TARGETS.get('optimizer').text.split('-')[1]} %"
+
+
+def test_the_rows_of_a_step_are_in_its_order() -> None:
+    """A thread trained: its first forward was recorded last, and was shown below backward."""
+    builder = Builder()
+    for name in ("backward", "optimizer", "forward"):
+        builder.key(section(name))
+    rows = tuple(
+        StepRow(builder.key(section(name)), 10, 100 * MS)
+        for name in ("forward", "backward", "optimizer")
+    )
+    builder.thread(root_ns=1000 * MS)
+    steps = Steps(10, 0, 1000 * MS, 0.1, 100 * MS, 100 * MS, (100 * MS,) * 10, rows=rows)
+    found = build_report(builder.snapshot(steps=steps)).steps.rows
+    assert [row.name for row in found] == ["forward", "backward", "optimizer", "(unaccounted)"]

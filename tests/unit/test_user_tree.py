@@ -163,6 +163,23 @@ def test_without_room_a_function_that_computes_is_shown_before_its_callers() -> 
     assert [row.name for row in user_tree(report, 3, 0).rows] == ["main", "getitem", "parse"]
 
 
+def test_two_rows_of_one_function_have_the_names_of_what_led_to_them() -> None:
+    """An epoch trained and tested: one row said train, the other GCNConv.forward, and none test."""
+
+    def net(ms: int) -> Node:
+        conv = Node(py("conv", 14, "gnn.py"), 40, ms * MS)
+        return Node(py("forward", 30, "gnn.py"), 20, MS // 9, [conv])
+
+    made = tree(
+        Node(py("<module>", 1, "gnn.py"), 0, MS, [
+            Node(py("train", 39, "gnn.py"), 20, 60 * MS, [net(50)]),
+            Node(py("test", 50, "gnn.py"), 20, MS // 9, [net(45)]),
+        ])
+    )  # fmt: skip
+    found = user_tree(build_report(made), 3, 0).rows
+    assert [(r.name, r.depth) for r in found] == [("train", 0), ("forward", 1), ("test", 0)]
+
+
 def test_hidden_functions_are_counted_by_their_package() -> None:
     calls = [Node(torch("a"), 1, MS), Node(torch("b"), 1, MS), Node(py("get", 1, STANDARD), 1, MS)]
     made = user_tree(

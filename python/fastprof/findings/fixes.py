@@ -132,6 +132,22 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
     },
+    "unaccounted": {
+        "torch": (
+            ("Use fewer callbacks, less logging, or larger batches: the trainer does this work for "
+            "each batch, whatever its size."),
+        ),
+        "lightning": (
+            ("Lightning does this work for each batch, whatever its size: use fewer callbacks and "
+            "self.log() calls, or larger batches. Trainer(barebones=True) shows the step without "
+            "callbacks, loggers and the progress bar."),
+        ),
+        "transformers": (
+            (f"The Trainer does this work for each batch, whatever its size: {_HF}("
+            'report_to="none", disable_tqdm=True), fewer callbacks, or a larger '
+            "per_device_train_batch_size."),
+        ),
+    },
     "validation-share": {
         "torch": (
             ("Validate less often or on fewer batches, with larger batches, in model.eval() and "

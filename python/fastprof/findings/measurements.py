@@ -23,7 +23,7 @@ from fastprof.findings.gpu_time import Timeline, timeline_of
 from fastprof.findings.group_times import GroupTime, marks, walk
 from fastprof.findings.hot_functions import NAMED, Hot, hottest, is_named
 from fastprof.findings.optimizers import Optimizer, optimizers
-from fastprof.findings.places import Inside, Outside, inside, outside
+from fastprof.findings.places import Inside, Outside, inside, of_package, outside
 from fastprof.findings.recomputed import recomputed
 from fastprof.findings.serial_loops import is_serial
 from fastprof.lazy import Lazy
@@ -382,6 +382,15 @@ class Facts:
             share=left / (total - beyond),
             calls=tuple((key, ns / (total - beyond)) for key, ns in calls if ns > 0),
         )
+
+    @Lazy
+    def trainer_outside(self) -> Sequence[tuple[Key, float]]:
+        """The trainer's functions, each with its part of the time in no section, largest first."""
+        thread, chosen = self.thread, self._outside.chosen
+        if thread is None or not chosen or self.framework == "torch":
+            return ()
+        keys = self.report.view.keys
+        return of_package(thread.nodes, self._self_ns, keys, chosen, self.framework)
 
     def _starts_only(self, hot: Hot) -> bool:
         """Return whether it only started a library, which has the loop, and waits for it."""

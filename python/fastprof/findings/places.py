@@ -74,6 +74,27 @@ def outside(
     return Outside(chosen, spent / whole, by_us / whole, loops)
 
 
+def of_package(
+    nodes: NodeTable,
+    own: Sequence[float],
+    keys: Sequence[Key],
+    chosen: Sequence[bool],
+    package: str,
+) -> list[tuple[Key, float]]:
+    """Return the package's functions with their parts (of 1) of the chosen nodes' time, largest
+    first; each has what it calls outside of the package.
+    """
+    theirs = [key.kind == "python" and package_of(key).endswith(package) for key in keys]
+    of = [-1] * len(nodes)
+    spent: dict[int, float] = {}
+    for i in range(1, len(nodes)):
+        of[i] = nodes.key[i] if theirs[nodes.key[i]] else of[nodes.parent[i]]
+        if chosen[i] and of[i] >= 0:
+            spent[of[i]] = spent.get(of[i], 0.0) + own[i]
+    whole = sum(compress(own, chosen)) or 1.0
+    return [(keys[k], ns / whole) for k, ns in sorted(spent.items(), key=lambda item: -item[1])]
+
+
 @dataclass(frozen=True, slots=True)
 class Inside:
     """``chosen``: per node, whether it is in a section, and in no other of :data:`KNOWN` there.

@@ -78,7 +78,7 @@ def _step_rows(
 ) -> tuple[tuple[StepSection, ...], dict[str, int]]:
     """Return the rows, and fastprof's cost that each of them leaves out."""
     totals: dict[str, tuple[int, int, float]] = {}
-    for row in sorted(steps.rows, key=lambda r: r.key):
+    for row in steps.rows:
         name = snapshot.keys[row.key].name
         count, sum_ns, cost_ns = totals.get(name, (0, 0, 0.0))
         cost_ns += costs.get(row.key, 0.0)

@@ -9,6 +9,7 @@ Recursion is folded into the outermost activation, a comprehension into its func
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
@@ -348,7 +349,16 @@ def _most(entries: _Entries, shown: Sequence[int], limit: int) -> list[int]:
                 passes.add(above)
     for i in passes:
         adds_ns[i] = total_ns[i]
-    return sorted(shown, key=lambda i: (i in passes, -adds_ns[i], -total_ns[i], i))[:limit]
+    kept = sorted(shown, key=lambda i: (i in passes, -adds_ns[i], -total_ns[i], i))[:limit]
+    # Rows of one function differ by what led to them.
+    times = Counter(entries.key[i] for i in kept)
+    rows: dict[int, None] = {}
+    for i in kept:
+        if times[entries.key[i]] > 1:
+            while parent[i] in passes and parent[i] not in kept:
+                i = parent[i]
+        rows[i] = None
+    return list(rows)
 
 
 def _calling_order(entries: _Entries, kept: Sequence[int]) -> list[tuple[int, int]]:

@@ -81,12 +81,13 @@ def steps_line(report: Report) -> str:
     measured = hooked + steps.measured
     which = f"{plural(measured, 'step')} measured, {counted(steps.count - measured)} skipped"
     if report.plain is not None:
-        which += f"; {counted(hooked)} with functions, of the others"
+        which += f", {counted(hooked)} with functions; of the others, ms per step: "
+    else:
+        which += "; ms per step: "
     return (
-        f"{which}; ms per step: "
-        f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
-        f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
-        f"cv {with_percent(steps.cv)}"
+        f"{which}mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, "
+        f"p50 {number(steps.p50_ms)}, p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, "
+        f"max {number(steps.max_ms)}, cv {with_percent(steps.cv)}"
     )
 
 

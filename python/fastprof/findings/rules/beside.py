@@ -1,5 +1,6 @@
 """Rules about a step's time outside of its phases: in no section, or in one of the program's."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fastprof.findings.draft import (
@@ -30,6 +31,8 @@ _MOST = 0.5
 _SAID = 0.01
 #: One may be a check before the training, another the last one.
 _REPEATED = 3
+#: At most this many of a trainer's functions are named.
+_FUNCTIONS = 3
 _UNKNOWN = "Record functions as well: then this finding names the function that takes it."
 
 
@@ -51,24 +54,32 @@ def unaccounted(facts: Facts) -> Draft | None:
     row -= left_out + ours
     ms, stalled = while_idle(facts, row)
     theirs = min(ms, facts.free_ms)
+    trainers = facts.trainer_outside if hot is None else ()
+    if sum(part for _, part in trainers) <= _MOST:
+        trainers = ()
+    ours_seen = facts.share(ours) >= _SAID
     draft = share_draft(
         facts, _LIMIT, ms,
         rule="unaccounted",
-        title="{share} of the step is in no phase" + _mostly(facts, hot),
+        title="{share} of the step is in no phase"
+        + (f", most of it in {facts.framework}'s own functions" if trainers else "")
+        + _mostly(facts, hot)
+        + (f" ({percent(facts.share(row + ours))} with fastprof's own time)" if ours_seen else ""),
         value=facts.share(row),
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(row, facts)}."),
             _left_out(facts, left_out),
-            "" if facts.share(ours) < _SAID else (
+            "" if not ours_seen else (
                 f"Another {span_text(ours, facts)} there is fastprof's own work and its waits."
             ),
             stalled,
+            _of_trainer(facts, trainers, theirs),
             "" if hot is None else parts_text(facts, hot, hot.share * theirs, " per step"),
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
         ),
         on_host=True,
-        fix=(
+        fix=fixes("unaccounted", facts.framework) if trainers else (
             (_UNKNOWN if not facts.has_functions else
              'Put its parts into sections (profile_section("name")), to see which takes it.',)
             if hot is None else less_of(facts, hot)
@@ -98,6 +109,14 @@ def _in_a_section(key: Key, *, itself: bool) -> str:
         f"{where(key)} is a forward pass in no section: put its call into "
         'profile_section("forward").'
     )
+
+
+def _of_trainer(facts: Facts, trainers: Sequence[tuple[Key, float]], ms: float) -> str:
+    """Return which of the trainer's functions have most of ``ms``."""
+    if not trainers:
+        return ""
+    named = ", ".join(f"{where(key)} {duration(part * ms)}" for key, part in trainers[:_FUNCTIONS])
+    return f"Most of {plural(len(trainers), 'function')}: {named} per step."
 
 
 def _left_out(facts: Facts, ms: float) -> str:

@@ -458,6 +458,8 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     if ms is None:
         raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
     share = facts.share(ms)
+    if facts.report.meta.get("steps_ended_by") == "batches":
+        raise Abstain("no optimizer stepped: the usual share is that of training")
     if share <= usual.share.high:  # below it, other parts of the step take the time
         return None
     return Draft(
