@@ -5,6 +5,7 @@ Calls of modules do not count: a loop over time calls a cell, and a larger batch
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from fastprof.findings.function_groups import GROUPS, is_of_modules
 from fastprof.findings.hot_functions import is_named, is_nameless
@@ -76,35 +77,42 @@ def _frames(
     """Return the program's functions in a group by key, and the group's calls on tensors."""
     named = [is_named(key) for key in keys]
     # They are part of what is around them.
-    open_ = [key.kind == "section" or is_own(key) or is_nameless(key) for key in keys]
+    own = [is_own(key) for key in keys]
+    open_ = [k.kind == "section" or own[i] or is_nameless(k) for i, k in enumerate(keys)]
     tensor = [GROUPS["tensor-calls"](key) for key in keys]
     count = len(nodes)
     within = at_or_below(nodes, [group(key) for key in keys])
     of, callee = [-1] * count, [-1] * count
     frames: dict[int, _Frame] = {}
     whole = 0
-    for i in range(1, count):
-        above, key = nodes.parent[i], nodes.key[i]
-        of[i], callee[i] = of[above], callee[above]
+    columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, self_ns, strict=True)
+    for i, (above, key, calls, resumes, ns) in islice(enumerate(columns), 1, None):
+        in_, called = of[above], callee[above]
+        around = called
         if named[key]:
-            of[i], callee[i] = key, -1
-        elif callee[i] < 0 and not open_[key]:
-            callee[i] = key
+            in_, called = key, -1
+        elif called < 0 and not open_[key]:
+            called = key
+        of[i], callee[i] = in_, called
         if not within[i]:
             continue
-        whole += nodes.calls[i] if tensor[key] else 0
-        if of[i] < 0:
+        if tensor[key]:
+            whole += calls
+        if in_ < 0:
             continue
-        frame = frames.setdefault(of[i], _Frame())
+        frame = frames.get(in_)
+        if frame is None:
+            frame = frames[in_] = _Frame()
         if named[key] or not within[above]:
-            frame.entries += nodes.calls[i] or nodes.resumes[i]
-        if not is_own(keys[key]):
-            frame.ns += self_ns[i]
-        if callee[i] >= 0 and callee[above] < 0:
-            frame.made[key] = frame.made.get(key, 0) + nodes.calls[i]
-        if callee[i] >= 0 and tensor[key]:
-            calls, ns = frame.tensors.get(callee[i], (0, 0.0))
-            frame.tensors[callee[i]] = (calls + nodes.calls[i], ns + self_ns[i])
+            frame.entries += calls or resumes
+        if not own[key]:
+            frame.ns += ns
+        if called >= 0:
+            if around < 0:
+                frame.made[key] = frame.made.get(key, 0) + calls
+            if tensor[key]:
+                of_callee = frame.tensors.get(called, (0, 0.0))
+                frame.tensors[called] = (of_callee[0] + calls, of_callee[1] + ns)
     return frames, whole
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from fastprof.findings.function_groups import GROUPS
 from fastprof.findings.hot_functions import is_named
@@ -47,30 +48,32 @@ def forward_caller(
     runs: dict[int, int] = {}
     passes: dict[int, int] = {}
     # Nodes that switch gradients off: a function, or its decorator.
-    without = {nodes.parent[i] for i in range(1, count) if off[nodes.key[i]]} - {0}
+    switched = islice(zip(nodes.parent, nodes.key, strict=True), 1, None)
+    without = {parent for parent, key in switched if off[key]} - {0}
     decorators = {i for i in without if not named[nodes.key[i]]}
     gradless = {
-        nodes.key[i]
-        for i in range(1, count)
-        if named[nodes.key[i]] and (i in without or nodes.parent[i] in decorators)
+        key
+        for i, (parent, key) in enumerate(zip(nodes.parent, nodes.key, strict=True))
+        if i and named[key] and (i in without or parent in decorators)
     }
-    for i in range(1, count):
-        parent, key = nodes.parent[i], nodes.key[i]
-        above[i] = key if named[key] else above[parent]
-        around[i] = around[parent]
-        if forward[key] and around[parent] < -1:
-            around[i] = above[parent]
-            passes[above[parent]] = passes.get(above[parent], 0) + nodes.calls[i]
+    columns = zip(nodes.parent, nodes.key, nodes.calls, self_ns, strict=True)
+    for i, (parent, key, times_called, ns) in islice(enumerate(columns), 1, None):
+        caller, place = above[parent], around[parent]
+        if forward[key] and place < -1:
+            place = caller
+            passes[caller] = passes.get(caller, 0) + times_called
+        above[i], around[i] = caller, place
         if named[key]:
-            runs[key] = runs.get(key, 0) + nodes.calls[i]
+            above[i] = key
+            runs[key] = runs.get(key, 0) + times_called
         if backward[key]:
-            trains.add(above[parent])
-            backwards += nodes.calls[i]
-        if around[i] < -1:
+            trains.add(caller)
+            backwards += times_called
+        if place < -1:
             continue
-        times[around[i]] = times.get(around[i], 0.0) + (0.0 if own[key] else self_ns[i])
+        times[place] = times.get(place, 0.0) + (0.0 if own[key] else ns)
         if tensor[key]:
-            calls[around[i]] = calls.get(around[i], 0) + nodes.calls[i]
+            calls[place] = calls.get(place, 0) + times_called
     most = max(calls, key=lambda key: calls[key], default=-1)
     whole, time = sum(calls.values()), sum(times.values())
     if most < 0 or len(calls) < 2 or calls[most] <= _MOST * whole or time <= 0:

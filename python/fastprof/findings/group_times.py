@@ -113,18 +113,22 @@ def walk(
     outer, callers = top_sections(nodes, keys), _Callers(nodes, keys)
     #: Own time by (groups around a node, outermost section).
     spent: dict[tuple[int, int], float] = {}
+    above, key_of, calls_of = nodes.parent, nodes.key, nodes.calls
+    opened_bits = sum([bit for bit, _ in looked_into])
     for i in grouped:
-        here, parent, key = mask[i], nodes.parent[i], nodes.key[i]
-        spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]
-        for bit, inside in looked_into:
-            if here & bit:
-                ns, times = inside.get(key, (0.0, 0))
-                inside[key] = (ns + self_ns[i], times + nodes.calls[i])
+        here, parent, own_ns = mask[i], above[i], self_ns[i]
+        around = (here, outer[i])
+        spent[around] = spent.get(around, 0.0) + own_ns
+        if here & opened_bits:
+            for bit, inside in looked_into:
+                if here & bit:
+                    ns, times = inside.get(key_of[i], (0.0, 0))
+                    inside[key_of[i]] = (ns + own_ns, times + calls_of[i])
         new = here & ~mask[parent]
         if new:
             caller = callers.nearest(parent)
-            place = (nodes.key[caller], callers.python(caller))
-            calls = nodes.calls[i] or nodes.resumes[i]
+            place = (key_of[caller], callers.python(caller))
+            calls = calls_of[i] or nodes.resumes[i]
             for name in _names(new, names):
                 _enter(found[name], names, here, place, cum[i], calls)
                 _at(found[name], place, caller, self_ns)

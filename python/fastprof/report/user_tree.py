@@ -10,7 +10,7 @@ Recursion is folded into the outermost activation, a comprehension into its func
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 
@@ -73,14 +73,16 @@ class UserTree:
 class _Entries:
     """The tree as columns, because a deep one has a million entries; entry 0 is its root.
 
-    ``below`` has an entry's time per node of a library function, if it has any; ``rest_ns`` is that
-    of the program's functions that have no entries.
+    ``library_ns`` is an entry's time in libraries; ``rest_ns`` is that of the program's functions
+    that have no entries.
     """
 
     def __init__(self) -> None:
         self.parent, self.key, self.depth = [0], [-1], [-1]
-        self.own_ns, self.rest_ns, self.total_ns = (array("d", (0.0,)) for _ in range(3))
-        self.below: dict[int, dict[int, float]] = {}
+        self.own_ns, self.rest_ns, self.library_ns = (array("d", (0.0,)) for _ in range(3))
+        self.total_ns = array("d")
+        #: (node of a library function, entry, ns)
+        self.places: Iterator[tuple[int, int, float]] = iter(())
 
     def add(self, parent: int, key: int, depth: int) -> None:
         """Append an entry without time."""
@@ -89,14 +91,22 @@ class _Entries:
         self.depth.append(depth)
         self.own_ns.append(0.0)
         self.rest_ns.append(0.0)
+        self.library_ns.append(0.0)
 
     def sum_up(self) -> None:
         """Set the times that include the callees, from all other times."""
-        total_ns = self.total_ns = array("d", map(add, self.own_ns, self.rest_ns))
-        for entry, below in self.below.items():
-            total_ns[entry] += sum(below.values())
+        outside_ns = map(add, self.rest_ns, self.library_ns)
+        total_ns = self.total_ns = array("d", map(add, self.own_ns, outside_ns))
         for entry in range(len(total_ns) - 1, 0, -1):
             total_ns[self.parent[entry]] += total_ns[entry]
+
+    def below(self, kept: Sequence[int]) -> dict[int, dict[int, float]]:
+        """Return the times in libraries of a few entries by node; to be called once."""
+        below: dict[int, dict[int, float]] = {entry: {} for entry in kept}
+        for node, entry, ns in self.places:
+            if entry in below:
+                below[entry][node] = ns
+        return below
 
 
 def user_tree(report: Report, limit: int, number: int) -> UserTree:
@@ -129,7 +139,11 @@ def user_tree(report: Report, limit: int, number: int) -> UserTree:
     entries, library, folded = _entries(snapshot, number, column, least_ns)
     shown = [i for i, ns in enumerate(entries.total_ns) if i and ns >= least_ns > 0]
     kept = _most(entries, shown, limit) if len(shown) > limit else shown
-    rows = [_row(snapshot, entries, i, n, folded, whole) for i, n in _calling_order(entries, kept)]
+    below = entries.below(kept)
+    rows = [
+        _row(snapshot, entries, i, n, folded.parts(entries.own_ns[i], below[i]), whole)
+        for i, n in _calling_order(entries, kept)
+    ]
     return UserTree(
         tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
     )
@@ -150,38 +164,40 @@ def _entries(
         all_ns[key] += ns
     has_entry = [ns >= least_ns for ns in all_ns]
     entries = _Entries()
-    own_ns, rest_ns = entries.own_ns, entries.rest_ns
+    own_ns, rest_ns, library_ns = entries.own_ns, entries.rest_ns, entries.library_ns
     chain = _Chain(entries, len(keys))
     user = [0] * len(nodes)  # per node: the entry that gets its time
     small = [False] * len(nodes)  # per node: whether it is in a function without an entry
+    below_ns = array("d", (0.0,)) * len(nodes)  # per node that stands for others: their time
     called = led_to(nodes.parent, nodes.key, keys, kinds)
     library: set[int] = set()
     order, ends = callers_first(nodes)
+    parent, key_of, calls = nodes.parent, nodes.key, nodes.calls
     for place, i in enumerate(order):
-        above, key = nodes.parent[i], nodes.key[i]
+        above, key, ns = parent[i], key_of[i], self_ns[i]
         kind = kinds[key]
-        if kind == "user" and not has_entry[key]:
-            user[i], small[i] = user[above], True
-            rest_ns[user[i]] += self_ns[i]
-            continue
-        if i:
-            user[i], small[i] = user[above], small[above]
+        # The root has no caller.
+        of, is_small = (user[above], small[above]) if i else (0, False)
         if kind == "user":
-            entry = chain.active(user[i], key, place)
-            if not entry and not small[i]:
-                entry = chain.enter(user[i], key, place, ends[place])
-            user[i] = entry or user[i]
-            small[i] = not entry
-        elif kind != "inner" and (self_ns[i] or nodes.calls[i]):
+            entry = 0
+            if has_entry[key]:
+                entry = chain.active(of, key, place)
+                if not entry and not is_small:
+                    entry = chain.enter(of, key, place, ends[place])
+            of, is_small = entry or of, not entry
+        elif kind != "inner" and (ns or calls[i]):
             library.add(key)
-        if small[i]:
-            rest_ns[user[i]] += self_ns[i]
+        user[i], small[i] = of, is_small
+        if is_small:
+            rest_ns[of] += ns
         elif called[i]:
-            below = entries.below.setdefault(user[i], {})
-            below[called[i]] = below.get(called[i], 0.0) + self_ns[i]
+            below_ns[called[i]] += ns
+            library_ns[of] += ns
         else:
-            own_ns[user[i]] += self_ns[i]
+            own_ns[of] += ns
     entries.sum_up()
+    stand = (i for i, n in enumerate(called) if n == i and not small[i])
+    entries.places = ((i, user[i], below_ns[i]) for i in stand)
     return entries, [keys[k] for k in library], _Folded(snapshot, number, self_ns, kinds)
 
 
@@ -380,10 +396,14 @@ def _calling_order(entries: _Entries, kept: Sequence[int]) -> list[tuple[int, in
 
 
 def _row(
-    snapshot: Snapshot, entries: _Entries, entry: int, depth: int, folded: _Folded, whole: float
+    snapshot: Snapshot,
+    entries: _Entries,
+    entry: int,
+    depth: int,
+    parts: Mapping[str, float],
+    whole: float,
 ) -> UserRow:
     key = snapshot.keys[entries.key[entry]]
-    parts = folded.parts(entries.own_ns[entry], entries.below.get(entry, {}))
     below = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
     return UserRow(
         depth=depth,
