@@ -91,6 +91,20 @@ print("###", run("%%fastprof no name\\n1"))
     assert lines[5].startswith(" ValueError")
 
 
+def test_the_magic_prints_the_report_in_a_terminal():
+    """IPython in a terminal showed "<fastprof.Report 'In [3]': 0 steps, 2 functions, ...>"."""
+    pytest.importorskip("IPython")
+    code = """
+shell.display_formatter.active_types = ["text/plain"]  # as TerminalInteractiveShell does
+assert run("%%fastprof\\nsorted(range(9))") == "None"
+"""
+    result = run_child(SHELL + MAGIC + code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("In [3]: ")
+    assert "your functions" in result.stdout
+    assert "<fastprof.Report" not in result.stdout
+
+
 def test_the_magic_shows_the_report_of_a_cell_that_fails_and_its_error_once():
     lines = in_shell(
         MAGIC

@@ -52,6 +52,18 @@ def test_steps_in_a_window_of_operators_are_no_variation() -> None:
     assert "step-time-variation" not in found(made) | noted(made)
 
 
+def test_a_variation_of_plain_steps_counts_the_plain_steps() -> None:
+    """Of 477 plain steps it said: of 137 steps, those with functions."""
+    sections = {"data": 10, "forward": 60, "backward": 70}
+    lengths = [100.0, 300.0] * STEPS
+    plain = run(sections, durations=lengths, cpu_ms=lengths, steps=2 * STEPS).steps
+    made = run(sections)
+    steps = replace(made.steps, count=3 * STEPS, apart=2 * STEPS)
+    made = replace(made, steps=steps, plain_steps=plain, meta={"overhead_budget": 0.01})
+    said = found(made) | noted(made)
+    assert f"Of {2 * STEPS} steps p50" in " ".join(said["step-time-variation"].evidence)
+
+
 def test_the_percentiles_of_a_variation_are_of_the_steps_that_it_names() -> None:
     """Beside "p50 54.1" of all steps, "of 125 steps p50 is 53.9 ms" was another figure."""
     lengths = [100.0] * STEPS

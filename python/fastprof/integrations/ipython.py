@@ -4,6 +4,7 @@ IPython calls :func:`load_ipython_extension`, which ``fastprof`` exports for it.
 """
 
 import ast
+import sys
 from functools import partial
 from typing import Any
 
@@ -78,5 +79,8 @@ def _show(shell: Any, name: str, report: Report) -> None:
 
     if name:
         shell.user_ns[name] = report
-    show: Any = display.display  # without annotations
-    show(report)
+    if "text/html" in shell.display_formatter.active_types:
+        show: Any = display.display  # without annotations
+        show(report)
+    else:  # IPython in a terminal shows of an object no more than its repr
+        sys.stdout.write(f"{report}\n")

@@ -138,7 +138,9 @@ def _seen(facts: Facts, series: StepSeriesView, which: str) -> str:
     """Return which steps a variation describes."""
     if facts.report.stages:
         return f"{len(series)} steps of {which}"
-    return f"{len(series)} steps without operator recording" if which else f"{facts.steps} steps"
+    if which:
+        return f"{len(series)} steps without operator recording"
+    return f"{facts.report.shown_steps.measured} steps"
 
 
 def _judged(facts: Facts) -> tuple[StepSeriesView, str]:
