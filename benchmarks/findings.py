@@ -84,12 +84,14 @@ class Script:
 class Result:
     """Findings in a script: (rule, severity, title, saving in ms); times of the fix.
 
+    ``outside`` are the rules of findings whose time is in no step, such as saving checkpoints.
     ``line``: a right finding names a line of the cause; None if the script marks none.
     """
 
     name: str
     right: list[str]
     found: list[tuple[str, str, str, float | None]] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     step_ms: float | None = None
     fix: str | None = None
     before_ms: float | None = None
@@ -201,6 +203,7 @@ def profile(script: Script, folder: Path, result: Result) -> None:
     report = fastprof.load(files[0])
     result.step_ms = report.steps.mean_ms
     result.found = [(f.rule, f.severity, f.title, f.saving_ms) for f in report.findings]
+    result.outside = [f.rule for f in report.findings if f.saving_total_ms is not None]
     if script.causes and script.right:
         words = " ".join(
             " ".join((f.title, *f.evidence)) for f in report.findings if f.rule in script.right
@@ -300,9 +303,14 @@ def examine(script: Script, folder: Path, *, fixes: bool, rounds: int, loops: in
 
 
 def promised(result: Result) -> float | None:
-    """Return the saving that the finding promised, as a part of its step."""
+    """Return the saving that the finding promised, as a part of its step.
+
+    Time in no step comes on top of the step; what a fix saves is measured of both.
+    """
     saving = next((s for rule, _, _, s in result.found if rule == result.fix), None)
-    return saving / result.step_ms if saving and result.step_ms else None
+    if not saving or not result.step_ms:
+        return None
+    return saving / (result.step_ms + (saving if result.fix in result.outside else 0.0))
 
 
 def measured(result: Result) -> float | None:

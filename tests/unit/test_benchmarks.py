@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import shutil
@@ -156,3 +157,16 @@ def test_report_times_each_part_of_the_end_of_a_run(tmp_path: Path) -> None:
     assert all(data["seconds"][part] > 0 for part in parts)
     assert data["seconds"]["all of it"] >= max(data["seconds"][part] for part in parts)
     assert "300 functions" in out
+
+
+def test_a_promise_of_time_in_no_step_is_a_part_of_the_steps_and_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 8.1 ms a step and 4.5 ms a checkpoint, 56 % were promised; 36 % can be saved."""
+    monkeypatch.syspath_prepend(str(_RUN.parent))
+    findings = importlib.import_module("findings")
+    found = [("checkpoint-often", "critical", "Saved every step", 4.5)]
+    result = findings.Result("a", [], found, ["checkpoint-often"], 8.1, fix="checkpoint-often")
+    assert findings.promised(result) == pytest.approx(4.5 / 12.6)
+    result.outside = []
+    assert findings.promised(result) == pytest.approx(4.5 / 8.1)
