@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import zipfile
@@ -278,7 +279,7 @@ def test_a_program_finds_its_modules_with_names_of_standard_ones(tmp_path: Path,
         *(RUNPY if form[0] == "-" else ()),
     }
     names = sorted((loaded | {"gzip", "html", "pstats"}) & sys.stdlib_module_names - taken)
-    assert len(names) > 60
+    assert len(names) > 50
     for name in names:
         (tmp_path / f"{name}.py").write_text("KEY = 'mine'\n")
     write(
@@ -294,7 +295,9 @@ def test_a_program_finds_its_modules_with_names_of_standard_ones(tmp_path: Path,
     ours = python(*command, "train.py", cwd=tmp_path, guard=False).check()
     assert of_program(plain.stdout).count("| secrets mine True") == 1
     assert of_program(ours.stdout) == of_program(plain.stdout)
-    assert ours.stderr == plain.stderr
+    # From 3.13 on Python says so of files in the folder of its own script.
+    hint = re.compile(r" \(consider renaming .*\)")
+    assert hint.sub("", ours.stderr) == hint.sub("", plain.stderr)
     saved = tmp_path / ("out/train_profile.fprof" if "run" in words else "out.fprof")
     assert fastprof.load(str(saved)).snapshot.threads
 
@@ -353,10 +356,16 @@ LEFT = """
     first.work()
 """
 
+#: From 3.14 on Python itself leaves a gzip file without its end.
 READ_LEFT = """
     import bz2, gzip, shelve, zipfile
-    print(zipfile.ZipFile("archive").namelist(), gzip.open("packed").read(),
-          bz2.open("packed2").read(), dict(shelve.open("shelf")), open("plain").read())
+    def shown(read):
+        try:
+            return read()
+        except EOFError as error:
+            return error
+    print(zipfile.ZipFile("archive").namelist(), shown(gzip.open("packed").read),
+          shown(bz2.open("packed2").read), dict(shelve.open("shelf")), open("plain").read())
 """
 
 

@@ -240,7 +240,9 @@ def _source(
         raise SystemExit(1) from None
     namespace = _new_main(args, first)
     # __spec__ stays None, as in any script: a spawned worker then runs the file by its path.
-    namespace.update(__file__=file, __cached__=None, __loader__=loader)
+    namespace.update(__file__=file, __loader__=loader)
+    if sys.version_info < (3, 15):
+        namespace["__cached__"] = None
     return Target(code, namespace, is_module=False)
 
 
