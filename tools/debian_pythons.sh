@@ -47,7 +47,9 @@ run() {
     local folder=$1
     shift
     # shellcheck disable=SC2016 # expanded by the shell in the namespace
-    unshare --mount bash -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' \
+    # A test ends a terminal.
+    unshare --mount bash -c 'mount -t proc proc "$0/proc" && mount -t devpts devpts "$0/dev/pts" &&
+        exec chroot "$0" "$@"' \
         "$folder/root" "$@"
 }
 
