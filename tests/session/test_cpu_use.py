@@ -61,7 +61,7 @@ def test_workers_count_while_they_live_and_after():
 
 
 @pytest.mark.parametrize("children", [None, 5, [types.SimpleNamespace(pid=None)], [object()]])
-def test_p8_whatever_multiprocessing_keeps_breaks_nothing(monkeypatch, children):
+def test_p9_whatever_multiprocessing_keeps_breaks_nothing(monkeypatch, children):
     fake = types.SimpleNamespace(_children=children)
     monkeypatch.setitem(sys.modules, "multiprocessing.process", fake)
     assert used_ns() is None or used_ns() > 0

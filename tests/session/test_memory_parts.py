@@ -133,7 +133,7 @@ def test_s1_19_a_run_on_the_cpu_has_no_parts_of_gpu_memory(monkeypatch):
     assert hooks() == before
 
 
-def test_p1_an_optimizer_that_cannot_be_read_costs_the_training_nothing(cuda, monkeypatch):
+def test_p9_an_optimizer_that_cannot_be_read_costs_the_training_nothing(cuda, monkeypatch):
     before = hooks()
 
     def broken(tensor, device):

@@ -183,7 +183,7 @@ def test_p7_the_machine_is_known_by_a_hash_that_tells_nothing_about_it(tmp_path:
 
 
 @pytest.mark.parametrize("argv", [None, [None], ["a", 5], [b"x"]])
-def test_p8_a_strange_argv_breaks_nothing(monkeypatch: pytest.MonkeyPatch, argv: object):
+def test_p9_a_strange_argv_breaks_nothing(monkeypatch: pytest.MonkeyPatch, argv: object):
     monkeypatch.setattr(sys, "argv", argv)
     assert isinstance(surroundings(), dict)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
+from cprofile_programs import PROGRAMS
 from helpers import ROOT
 
 PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -59,6 +60,26 @@ def test_p6_security_names_every_variable_of_ours():
     assert used >= {"FASTPROF", "FASTPROF_CUPTI"}
     promises = text("SECURITY.md")
     assert sorted(name for name in used if f"`{name}`" not in promises) == []
+    assert len(used) == 8
+    assert "fastprof has eight environment variables" in promises
+
+
+def test_p1_security_says_the_threat_model_and_which_releases_get_fixes():
+    page = " ".join(text("SECURITY.md").split())
+    for said in (
+        "Threat model: the profiled program is trusted; the names in it are not; files given",
+        "Only the latest release gets fixes.",
+        "Report a vulnerability privately",
+    ):
+        assert said in page
+
+
+def test_the_compatibility_page_names_tests_that_exist():
+    page = text("docs/cprofile-compat.md")
+    names = set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", page))
+    assert names
+    assert names <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert f" on {len(PROGRAMS)} programs" in page
 
 
 def test_the_page_of_the_interface_names_every_public_name():

@@ -374,7 +374,7 @@ def test_own_rank_numbers_without_a_world_size_are_enough(saved):
 
 
 @pytest.mark.slow
-def test_p8_a_thousand_ranks_take_little_memory(saved, monkeypatch):
+def test_p2_a_thousand_ranks_take_little_memory(saved, monkeypatch):
     path = saved(waiting(0, world=1000))
     runs = iter(range(1000))
 
