@@ -208,12 +208,16 @@ if sys.argv[1] == "audit":
     sys.addaudithook(audit)
 else:
     signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+def part():
+    global may_raise
+    may_raise = True
+    while time.monotonic() < end:
+        down(20)
+    may_raise = False
+# An exception at the jump back of a loop within try would escape it.
 while time.monotonic() < end:
     try:
-        may_raise = True
-        while time.monotonic() < end:
-            down(20)
-        may_raise = False
+        part()
     except Out:
         got += 1
 # fastprof tries again a second after an exception.
