@@ -268,6 +268,22 @@ def test_a_note_counts_the_validations_without_functions(clock: list[Loop]) -> N
     assert f"left out in {missing} interruptions" in notes[-1]
 
 
+@pytest.mark.parametrize("into", range(7))
+def test_a_validation_may_begin_in_any_step_of_the_block_that_ends_the_look(
+    clock: list[Loop], into: int
+) -> None:
+    """In its last one it left the hook in all steps up to the next window."""
+    clock.append(loop := Loop(5_000_000, 2_000_000, settle=3))
+    windows = windows_of(loop)
+    while loop.hooked or not windows._has_looked():
+        loop.run(windows, 1, loop.steps)
+    loop.run(windows, into, loop.steps)
+    assert windows._looks
+    assert windows.phase_begins()
+    loop.run(windows, 1, loop.steps)
+    assert windows._state == function_windows._HOOKED
+
+
 def test_ranks_with_another_cost_open_windows_in_the_same_steps(clock: list[Loop]) -> None:
     found = []
     for hook_ns in (1_000_000, 2_500_000):

@@ -330,7 +330,7 @@ class FunctionWindows(Part):
                 return False
             self._recorded_from = time.perf_counter_ns()
         self._valid = False
-        self._due = 0
+        self._due, self._judged_at = 0, sys.maxsize
         self._set_hook()
         return True
 
