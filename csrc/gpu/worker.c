@@ -38,12 +38,18 @@ timespec_of(int64_t ns)
     return (struct timespec){(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
 }
 
-struct timespec
-fp_worker_deadline(int clock, int64_t ns)
+int64_t
+fp_worker_now(int clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
-    return timespec_of((int64_t)t.tv_sec * SECOND_NS + t.tv_nsec + ns);
+    return (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+struct timespec
+fp_worker_deadline(int clock, int64_t ns)
+{
+    return timespec_of(fp_worker_now(clock) + ns);
 }
 
 /* A futex, because it has no descriptor, which the program may close and whose

@@ -12,6 +12,10 @@
 int
 fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument);
 
+/* The time of [clock] in ns. */
+int64_t
+fp_worker_now(int clock);
+
 /* [ns] from now by [clock], for pthread_cond_timedwait. */
 struct timespec
 fp_worker_deadline(int clock, int64_t ns);

@@ -33,14 +33,6 @@ static struct {
     _Atomic int woken;
 } bell = {.due_ns = NEVER};
 
-static int64_t
-now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* ---- the thread ---- */
 
 static int
@@ -69,7 +61,8 @@ wait_and_ring(void *arg)
     uintptr_t number = (uintptr_t)arg;
     while (atomic_load(&bell.number) == number) {
         int64_t due = atomic_load(&bell.due_ns);
-        int64_t left = due == NEVER ? -1 : due - now_ns();
+        int64_t left =
+            due == NEVER ? -1 : due - fp_worker_now(CLOCK_MONOTONIC);
         if (due == NEVER || left > 0) {
             fp_worker_sleep(&bell.woken, left);
         }
@@ -148,7 +141,7 @@ take_function(void)
     if (bell.function == NULL || bell.over || bell.process != getpid()) {
         return NULL;
     }
-    if (bell.rings_ns > now_ns()) {
+    if (bell.rings_ns > fp_worker_now(CLOCK_MONOTONIC)) {
         if (!atomic_load(&bell.has_thread)) {
             begin_thread();
         }
@@ -172,7 +165,8 @@ set_guarded(PyObject *function, int64_t ns)
         atomic_store(&bell.takes_gil, 0);
     }
     bell.function = Py_XNewRef(function);
-    bell.rings_ns = function != NULL ? now_ns() + ns : NEVER;
+    bell.rings_ns =
+        function != NULL ? fp_worker_now(CLOCK_MONOTONIC) + ns : NEVER;
     atomic_store(&bell.due_ns, bell.rings_ns);
     if (function != NULL && !watches_forks) {
         watches_forks = 1;
@@ -251,17 +245,17 @@ ring_after(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-ring_never(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    Py_XDECREF(set(NULL, 0));
-    Py_RETURN_NONE;
-}
-
 void
 fp_bell_end(void)
 {
     Py_XDECREF(set(NULL, 0));
+}
+
+static PyObject *
+ring_never(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    fp_bell_end();
+    Py_RETURN_NONE;
 }
 
 void

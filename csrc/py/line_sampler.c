@@ -125,14 +125,6 @@ copy_calls(const sampler *s, fp_spot *open)
 
 /* ---- the thread ---- */
 
-static int64_t
-clock_of(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Are the samples those of steps? */
 static int
 is_in_step(const sampler *s)
@@ -150,7 +142,7 @@ sample(void *arg)
     int64_t interval = s->interval_ns;
     uint64_t random = s->thread_id + 1, wakes = 0;
     while (!atomic_load(&s->stop) && s->spots.samples < s->most &&
-           clock_of(CLOCK_MONOTONIC) < s->until_ns) {
+           fp_worker_now(CLOCK_MONOTONIC) < s->until_ns) {
         int counts = is_in_step(s);
         /* Between half and one and a half of it: a program may have a rhythm
          * of its own. */
@@ -162,7 +154,8 @@ sample(void *arg)
             fp_spots_add(&s->spots, open, copy_calls(s, open));
         }
         /* The thread's own CPU time limits how often it wakes. */
-        int64_t least = clock_of(CLOCK_THREAD_CPUTIME_ID) / (int64_t)wakes;
+        int64_t least =
+            fp_worker_now(CLOCK_THREAD_CPUTIME_ID) / (int64_t)wakes;
         interval = least * COST_PART;
         interval = interval > s->interval_ns ? interval : s->interval_ns;
     }
@@ -255,7 +248,7 @@ begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
     s->thread_id = ts->id;
     s->process = getpid();
     s->interval_ns = interval_ns;
-    s->until_ns = clock_of(CLOCK_MONOTONIC) + limit_ns;
+    s->until_ns = fp_worker_now(CLOCK_MONOTONIC) + limit_ns;
     s->most = most;
     atomic_store(&s->thread_is, NONE); /* in a forked child it may be a copy */
     atomic_store(&s->stop, 0);

@@ -182,12 +182,11 @@ takes_closure_at_most(PyObject *args, PyObject *kwargs)
     if (!PyTuple_Check(args) || !PyDict_Check(kwargs)) {
         return 0;
     }
-    Py_ssize_t more = PyTuple_GET_SIZE(args) - 1 + PyDict_GET_SIZE(kwargs);
-    if (more == 0 || PyDict_GET_SIZE(kwargs) == 0) {
-        return more <= 1;
-    }
-    int named = PyDict_GetItemString(kwargs, "closure") != NULL;
-    return more == 1 && named;
+    Py_ssize_t named = PyDict_GET_SIZE(kwargs);
+    Py_ssize_t more = PyTuple_GET_SIZE(args) - 1 + named;
+    return more <= 0 ||
+           (more == 1 &&
+            (!named || PyDict_GetItemString(kwargs, "closure") != NULL));
 }
 
 /* Before optimizer.step(): (optimizer, args, kwargs). */

@@ -24,7 +24,7 @@ from fastprof.integrations._torch.phases import Phases  # noqa: E402
 from fastprof.session import current  # noqa: E402
 from fastprof.session.part import Part  # noqa: E402
 from fastprof.session.profiler import run_of  # noqa: E402
-from torch_programs import Items, loader  # noqa: E402
+from torch_programs import Items, counted_calls, loader  # noqa: E402
 
 SWITCHED = ("forward", "backward", "optimizer")
 
@@ -489,13 +489,7 @@ def test_a_compiled_model_has_its_sections_only_where_they_are_wanted(tmp_path) 
 @pytest.mark.parametrize("loads", [False, True])
 def test_a_plain_step_makes_few_calls_of_fastprof(loads, training) -> None:
     """Calls are most of its cost."""
-    calls: Counter[str] = Counter()
-
-    def count(frame: Any, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(Path(fastprof.__file__).parent)):
-            calls[code.co_name] += 1
-
+    calls, count = counted_calls()
     with torch_loop.attach(functions=False, gpu=False, skip_first=0, log_every=0) as loop:
         model, optimizer = made()
         batches: Any = [torch.ones(2, 4)] * 200

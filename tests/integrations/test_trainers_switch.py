@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import fastprof  # noqa: E402
 from fastprof.session import current  # noqa: E402
 from fastprof.session.part import Part  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
+from torch_programs import counted_calls  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -236,12 +235,7 @@ MOST = {
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_plain_step_makes_few_calls_of_fastprof(trainer, tmp_path) -> None:
     """Calls are most of its cost."""
-    calls: Counter[str] = Counter()
-
-    def count(frame: Any, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(Path(fastprof.__file__).parent)):
-            calls[code.co_name] += 1
+    calls, count = counted_calls()
 
     def at_step(number: int) -> None:
         if number == 10:

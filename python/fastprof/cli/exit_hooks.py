@@ -101,10 +101,6 @@ class Held:
             raise
 
 
-def _in_main_thread() -> bool:
-    return _thread.get_ident() == threading.main_thread().ident
-
-
 class Endings:
     """Context manager: calls ``save`` exactly once, when the program in it ends.
 
@@ -239,13 +235,13 @@ class Endings:
     def hold(self) -> None:
         """Make signals wait from now on, until the recording is saved."""
         # A forked child saves nothing, and would never let go.
-        if self._held is None and _in_main_thread() and os.getpid() == self._pid:
+        if self._held is None and current.in_main_thread() and os.getpid() == self._pid:
             held = Held(self._set_handler)
             held.begin()
             self._held = held
 
     def _let_go(self) -> None:
-        if not _in_main_thread():
+        if not current.in_main_thread():
             return
         held, self._held = self._held, None
         if held is not None:
@@ -282,7 +278,7 @@ class Endings:
                 del show  # before the collector is back
 
     def _show(self, show: Callable[[], None]) -> None:
-        in_main = self._showing = _in_main_thread()
+        in_main = self._showing = current.in_main_thread()
         try:
             self._safely(show)
         finally:

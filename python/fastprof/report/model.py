@@ -23,7 +23,7 @@ from fastprof.report.rows import (
     StepTable,
     ThreadTable,
 )
-from fastprof.report.run_phases import PhaseRow
+from fastprof.report.run_phases import PhaseRow, is_scaled
 from fastprof.report.stages import StageRow
 from fastprof.snapshot import Snapshot, Steps
 
@@ -73,7 +73,7 @@ class Report:
     @property
     def mark(self) -> str:
         """``"~"`` before figures of functions that were scaled from windows of time; else empty."""
-        return "~" if self.phase == "all" and self.view is not self.snapshot else ""
+        return "~" if is_scaled(self.snapshot, self.phase) else ""
 
     @property
     def shown_steps(self) -> StepTable:

@@ -40,6 +40,11 @@ def running() -> Holder | None:
     return _running
 
 
+def in_main_thread() -> bool:
+    """Return whether this is the thread in which Python runs signal handlers and pending calls."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
 def is_interactive() -> bool:
     """Return whether somebody types the program: a notebook, or a prompt."""
     return hasattr(sys, "ps1")

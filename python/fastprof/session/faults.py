@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from fastprof.guards import own_errors
+from fastprof.guards import is_near_limit, own_errors
 from fastprof.own_imports import Protected
 
 
@@ -26,6 +26,16 @@ class Faults:
         self.counts[kind] += 1
         if self.counts[kind] == 1:
             self.tell(f"{what}: {_describe(error)}")
+
+    def is_gap(self, kind: str, error: BaseException) -> bool:
+        """Return whether a part that met ``error`` can go on later; then only count it.
+
+        See :func:`fastprof.guards.is_near_limit`.
+        """
+        if not is_near_limit(error):
+            return False
+        self.counts[kind] += 1
+        return True
 
     def tell(self, sentence: str) -> None:
         """Log ``sentence`` and make it a note of the report."""

@@ -10,7 +10,6 @@ With the first step the windows end: see :mod:`fastprof.session.function_windows
 """
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from fastprof.capture.options import Recorder
 from fastprof.clock import time
 from fastprof.guards import own_errors
 from fastprof.report.overhead import SETTLING_NS
+from fastprof.session.current import in_main_thread
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.part import Part
 from fastprof.session.window_places import draw
@@ -87,7 +87,8 @@ class TimeWindows(Part):
     def begin(self) -> None:
         from fastprof.capture.calibrate import call_costs
 
-        if self._budget is None or self._backend is None or not _is_main() or not self._wanted():
+        bounds = self._budget is not None and in_main_thread() and self._wanted()
+        if not bounds or self._backend is None:
             return
         self._cost = call_costs(self._backend)
         if self._cost is not None:
@@ -126,7 +127,7 @@ class TimeWindows(Part):
         if not self._on and not plain:
             return
         self._on = False
-        if plain and not _is_main():  # the hook belongs to the main thread
+        if plain and not in_main_thread():  # the hook belongs to the main thread
             ring_after(self._ring, 0)
             return
         ring_never()
@@ -184,10 +185,9 @@ class TimeWindows(Part):
             budget.begin()
             self._ends_ns = now
             cost_ns *= WINDOW_NS / (now - since_ns)  # of a window, if the next one is as dear
-            self._costs.append(cost_ns + own_ns)
         else:
-            self._costs.append(cost_ns + own_ns)
-            budget.spend(self._costs[-1])
+            budget.spend(cost_ns + own_ns)
+        self._costs.append(cost_ns + own_ns)
         return self._time_to_window(budget)
 
     def _time_to_window(self, budget: Budget) -> int:
@@ -201,7 +201,3 @@ class TimeWindows(Part):
         self._ends_ns = begins_ns + pays_ns
         self._windows += 1
         return max(0, begins_ns - now + draw(self._windows, pays_ns - WINDOW_NS))
-
-
-def _is_main() -> bool:
-    return threading.get_ident() == threading.main_thread().ident

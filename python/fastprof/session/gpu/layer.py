@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from fastprof.capture.options import Recorder
-from fastprof.guards import is_near_limit, own_errors
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.gpu.rival_profilers import Conflicts
@@ -188,8 +188,7 @@ class GpuLayer(Part):
         try:
             return action(*args)
         except own_errors() as error:  # nothing may reach the training code
-            if is_near_limit(error):
-                self._faults.counts["gpu_errors"] += 1
+            if self._faults.is_gap("gpu_errors", error):
                 return None
             was, self.state = self.state, OFF
             self.reason = f"the collector failed: {type(error).__name__}"

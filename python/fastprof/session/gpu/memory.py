@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from fastprof.capture import Section
 from fastprof.clock import time
-from fastprof.guards import is_near_limit, own_errors
+from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
@@ -322,8 +322,7 @@ class MemorySampler(Part):
         self._faults.add("memory_errors", "What GPU memory holds is not known", error)
 
     def _fail(self, error: Exception) -> None:
-        if is_near_limit(error):
-            self._faults.counts["memory_errors"] += 1
+        if self._faults.is_gap("memory_errors", error):
             return
         self._mode = False
         self._faults.add("memory_errors", "Sampling GPU memory failed and was switched off", error)

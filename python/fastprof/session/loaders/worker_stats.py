@@ -26,7 +26,7 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from fastprof.clock import time
-from fastprof.guards import dropped, is_near_limit, own_errors
+from fastprof.guards import dropped, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.patching.replaced import Replaced
@@ -99,8 +99,7 @@ class Watches:
 
     def give_up(self, error: BaseException) -> None:
         """Stop watching workers: an attribute is not as expected."""
-        if is_near_limit(error):
-            self.faults.counts["loader_errors"] += 1
+        if self.faults.is_gap("loader_errors", error):
             return
         self.on = False
         self.faults.add("loader_errors", "fastprof: workers are not watched any more", error)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fastprof.guards import dropped, is_from_outside, is_near_limit, own_errors
+from fastprof.guards import dropped, is_from_outside, own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.function_hook import FunctionHook
 from fastprof.session.operators.limit import EventLimit
@@ -438,11 +438,10 @@ class OperatorWindows(Part):
                     session.stop(failed=True)
             self._hook.put_back()
             outside = not isinstance(error, Exception) or is_from_outside(error)
-            if outside or is_near_limit(error):
+            if outside or self._faults.is_gap("operator_errors", error):
                 self._not_before = count + 1  # this window alone is lost
                 if outside:
                     raise
-                self._faults.counts["operator_errors"] += 1
                 return
             self._leave()
             self._faults.add("operator_errors", "Operators failed and were switched off", error)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastprof.guards import is_near_limit, own_errors
+from fastprof.guards import own_errors
 from fastprof.names import encodable
 from fastprof.session.faults import Faults
 from fastprof.session.output.periodic import final_report, periodic_report, timings
@@ -72,8 +72,7 @@ class ReportPrinter(Part):
             if flush is not None:
                 flush()
         except own_errors() as error:  # closed, full, or any error of a user's stream
-            if is_near_limit(error):
-                self._faults.counts["stream_errors"] += 1
+            if self._faults.is_gap("stream_errors", error):
                 return
             self._every = 0
             self._faults.add(
