@@ -359,8 +359,9 @@ def test_f22_ctrl_c_and_more_during_the_save_lose_nothing(
     if command.startswith("run"):
         assert calls(tmp_path, file="out/train_profile.stats") == 5
     else:
-        report = python("-m", "fastprof", "report", "--full", "out.fprof", cwd=tmp_path).check()
-        assert "work" in report.stdout
+        # The screen names the 25 most expensive functions; "work" may be cheaper than those.
+        report = fastprof.load(tmp_path / "out.fprof")
+        assert [row.calls for row in report.functions if row.name == "work"] == [5]
 
 
 def test_f20_a_forked_child_handles_its_signals_to_its_end(tmp_path: Path) -> None:
