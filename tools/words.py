@@ -28,6 +28,8 @@ _ROW = re.compile(
 )
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`", re.DOTALL)
 _C_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+#: From 3.12 on an f-string is several tokens.
+_STRINGS = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
 _FIELD = re.compile(r"\{[^{}]*\}")
 #: The arguments before a line of ``Args:``.
 _NAMES = re.compile(r"^ +\w+(, \w+)*:", re.MULTILINE)
@@ -52,7 +54,7 @@ def text_of(path: Path) -> Iterator[tuple[int, str]]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string
-            elif token.type == tokenize.STRING and " " in token.string:  # else a key or a name
+            elif token.type in _STRINGS and " " in token.string:  # else a key or a name
                 yield token.start[0], _NAMES.sub(_blank, _FIELD.sub(_blank, token.string))
     else:
         for found in _C_TEXT.finditer(source):

@@ -69,6 +69,9 @@ def thrown(source: Callable[[], Iterator[None]]) -> None:
     generator.throw(Limit)  # type: ignore[attr-defined]
 
 
+THROWN = pytest.mark.skipif(
+    sys.version_info >= (3, 15), reason="looks like an exception that another thread sets"
+)
 HANDLERS: dict[str, Callable[[int, object], object]] = {
     "function": raises,
     "without its frame": forgets_its_frame,
@@ -157,8 +160,8 @@ def test_exceptions_of_a_trace_function_pass() -> None:
         lambda: "a".missing,  # type: ignore[attr-defined]
         lambda: raises(0, None),
         lambda: int("x"),
-        lambda: thrown(endless),
-        lambda: thrown(delegating),
+        pytest.param(lambda: thrown(endless), marks=THROWN),
+        pytest.param(lambda: thrown(delegating), marks=THROWN),
     ],
 )
 def test_own_errors_stop(action: Callable[[], object]) -> None:
