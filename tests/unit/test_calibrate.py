@@ -149,6 +149,39 @@ def test_slow_rounds_are_few(monkeypatch):
     assert (found.plain, found.hooked) == (plain, hooked)
 
 
+def test_the_start_of_a_run_measures_for_some_milliseconds_and_the_report_the_rest(monkeypatch):
+    """Rounds and readings of the clock take their time on an artificial, disturbed machine."""
+    plain, hooked, inside = times()
+    rounds, cpu_s, slept = [], [5.0], []
+
+    def loops():
+        rounds.append(len(rounds))
+        cpu_s[0] += 0.00115
+        slower = 1.0 + 0.5 / len(rounds)
+        kind = hooked if len(rounds) % 2 == 0 else plain
+        return {name: slower * ns for name, ns in kind.items()}
+
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate, "_times_ns", loops)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate, "is_disturbed", lambda read_ns: True)
+    monkeypatch.setattr(calibrate.time, "sleep", slept.append)
+    monkeypatch.setattr(calibrate.time, "thread_time", lambda: cpu_s[0])
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    first = calibrate.calibration(backend, at_start=True)
+    assert calibrate.call_costs(backend) is not None
+    assert first is not None
+    assert cpu_s[0] - 5.0 < 0.0075
+    assert not slept
+    at_start = len(rounds)
+    better = calibrate.calibration(backend)
+    assert len(rounds) >= at_start + 2 * calibrate._ROUNDS
+    assert better.c.outside_ns < first.c.outside_ns
+    measured = len(rounds)
+    assert calibrate.calibration(backend, at_start=True) == better  # another run starts
+    assert len(rounds) == measured
+
+
 def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
     """On 3.14 a run ended by SIGTERM was lost, because one round had seen no call."""
     plain, hooked, inside = times()

@@ -44,6 +44,9 @@ _REST_S = 0.001
 #: tell.  All rounds take 0.12 s of CPU time, one under tracemalloc 0.04 s.
 _MOST_S, _MOST_CPU_S = 0.75, 0.2
 
+#: The same at the start of a run, where the program waits for the measurement: two or three rounds.
+_START_S, _START_CPU_S = 0.02, 0.004
+
 #: Pauses before a disturbed measurement is repeated, in s.
 _PAUSES_S = (0.1, 0.2, 0.4)
 
@@ -55,11 +58,11 @@ _LATER_S = 1.0
 _MOST_NESTED = 0.3
 
 #: Calibration of sections: rounds, and entries and batches per round.
-_SECTION_ROUNDS = 7
+_SECTION_ROUNDS = 4
 _CALLS = 1000
 
 #: Number and length of the steps that measure the cost of a step's end.
-_STEPS = 50
+_STEPS = 20
 _STEP_NS = 60_000
 #: Most readings of the clock in such a step: a clock that stands still must end it, too.
 _STEP_READS = 5_000
@@ -80,7 +83,7 @@ class _Measured:
     hooked: Mapping[str, float]
     inside: Mapping[str, float]
     read_ns: float  # of the clock
-    times: int
+    times: int  # whole measurements, without the short one at the start of a run
     at_s: float  # time of the last measurement
 
 
@@ -154,26 +157,40 @@ def _step_ns(recorder: Recorder) -> float:
     return float(max(0, sorted(taken)[len(taken) // 2] - nothing))
 
 
-def calibration(backend: str) -> Calibration | None:
+def calibration(backend: str, *, at_start: bool = False) -> Calibration | None:
     """Return the hook's cost for ``backend``, by the least times measured in this process.
 
-    ``"auto"``: for the one that a recorder would take.
     A measurement takes 20 to 200 ms, a disturbed one up to 1.5 s: the first call measures, and
     later calls that come 1, 2, 4, 8 and so on seconds after the last measurement.  Returns None if
     it cannot measure now, mostly because another profiler records; a later call tries again.
+
+    Args:
+        backend: ``"auto"``: the one that a recorder would take.
+        at_start: the program waits: measure for some milliseconds, and only if the cost is unknown.
+            The next call measures the rest.
     """
     if backend == "auto":
         backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     known = _measured.get(backend)
-    if known is None or time.monotonic() - known.at_s >= _LATER_S * 2 ** (known.times - 1):
+    if known is None or (not at_start and _is_due(known)):
         try:
-            _measured[backend] = known = _measured_again(known, backend)
+            if at_start:
+                known = replace(_measure(backend, _START_S, _START_CPU_S), times=0)
+            else:
+                known = _measured_again(known, backend)
+            _measured[backend] = known
         except own_errors():  # uncorrected times are better than none
             if known is None:
                 return None
     return _calibration(
         known.plain, known.hooked, known.inside, constructors=backend == "monitoring"
     )
+
+
+def _is_due(known: _Measured) -> bool:
+    if not known.times:
+        return True
+    return time.monotonic() - known.at_s >= _LATER_S * (1 << (known.times - 1))
 
 
 def _measured_again(known: _Measured | None, backend: str) -> _Measured:
@@ -226,8 +243,11 @@ class CallCosts:
 
 
 def call_costs(backend: str) -> CallCosts | None:
-    """Return the costs of calls; None: they cannot be measured now.  ``backend``: as requested."""
-    cost = calibration(backend)
+    """Return the costs of calls at the start of a run; None: they cannot be measured now.
+
+    ``backend``: as requested.
+    """
+    cost = calibration(backend, at_start=True)
     if cost is None:
         return None
     return CallCosts(_total(cost.python), _total(cost.c), _total(cost.constructor), cost.slowdown)
@@ -277,7 +297,7 @@ def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
     return True
 
 
-def _measure(backend: str) -> _Measured:
+def _measure(backend: str, most_s: float = _MOST_S, most_cpu_s: float = _MOST_CPU_S) -> _Measured:
     # If another recorder has the hook, this fails before the training waits for a loop.
     recorder = Recorder(backend=backend)
     recorder.enable()
@@ -286,7 +306,7 @@ def _measure(backend: str) -> _Measured:
     hooked_rounds: list[dict[str, float]] = []
     inside_rounds: list[dict[str, float]] = []
     reads = []
-    ends_at, ends_at_cpu = time.monotonic() + _MOST_S, time.thread_time() + _MOST_CPU_S
+    ends_at, ends_at_cpu = time.monotonic() + most_s, time.thread_time() + most_cpu_s
     while len(plain_rounds) < _MOST_ROUNDS:
         if plain_rounds and (time.monotonic() > ends_at or time.thread_time() > ends_at_cpu):
             break

@@ -40,7 +40,7 @@ class OwnCosts(Part):
 
         try:
             if self._backend is not None:
-                calibration(self._backend)
+                calibration(self._backend, at_start=True)
         except own_errors() as error:  # the run continues, uncorrected
             self._faults.notes.append(f"The hook's cost could not be measured: {error}")
         # Fails while another recorder is active; the report then states less.
