@@ -124,7 +124,7 @@ def final_report(
     The recording is artificial: per context its parent and the number of its function.
     """
     from fastprof.cli.summary import print_summary
-    from fastprof.export.pstats_ import stats_dict, write_stats
+    from fastprof.export.pstats_ import stats_data, stats_dict
     from fastprof.read import fprof
     from fastprof.results.report import build_report
     from fastprof.snapshot import (
@@ -160,11 +160,8 @@ def final_report(
     made: dict[str, Any] = {}
     return {
         "report": lambda: made.update(report=build_report(snapshot)),
-        ".stats": lambda: (
-            made.update(stats=stats_dict(snapshot)),
-            write_stats(made["stats"], io.BytesIO()),
-        ),
+        ".stats": lambda: stats_data(snapshot),
         ".fprof": lambda: fprof.write(made["report"], io.BytesIO()),
         "report as text": lambda: made["report"].show(io.StringIO()),
-        "summary": lambda: print_summary(made["stats"], io.StringIO()),
+        "summary": lambda: print_summary(stats_dict(snapshot), io.StringIO()),
     }

@@ -1,6 +1,7 @@
 #include "py/tree_sums.h"
 
 #include "core/pairs.h"
+#include "py/stats_file.h"
 
 /* The columns of the argument: parent, group, calls, resumes, self, raw. */
 enum { COLUMNS = 6 };
@@ -135,8 +136,9 @@ columns_of(const fp_pairs *p, PyObject *const of_nodes[COLUMNS])
     return columns;
 }
 
+/* Without [labels], the sums as columns; with them, as a .stats file. */
 static PyObject *
-sums_of(PyObject *const columns[COLUMNS], Py_ssize_t count)
+sums_of(PyObject *const columns[COLUMNS], Py_ssize_t count, PyObject *labels)
 {
     fp_alloc a = fp_alloc_libc();
     fp_pairs_node *node = fp_alloc_zeroed(&a, (size_t)count, sizeof(*node));
@@ -158,14 +160,16 @@ sums_of(PyObject *const columns[COLUMNS], Py_ssize_t count)
     /* Before there are columns, too: both are large. */
     fp_alloc_give(&a, node, (size_t)count, sizeof(*node));
     if (found == NULL) {
-        found = status == FP_OK ? columns_of(&p, columns) : PyErr_NoMemory();
+        found = status != FP_OK  ? PyErr_NoMemory()
+                : labels == NULL ? columns_of(&p, columns)
+                                 : fp_stats_file(&p, labels);
     }
     fp_pairs_fini(&p);
     return found;
 }
 
 static PyObject *
-pair_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+sums_of_columns(PyObject *const *args, Py_ssize_t n, PyObject *labels)
 {
     PyObject *columns[COLUMNS] = {NULL};
     PyObject *found = NULL;
@@ -181,7 +185,7 @@ pair_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
         }
     }
     if (same) {
-        found = sums_of(columns, count);
+        found = sums_of(columns, count, labels);
     }
     else if (!PyErr_Occurred()) {
         PyErr_SetString(PyExc_ValueError, "expected six equal columns");
@@ -192,9 +196,24 @@ pair_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
     return found;
 }
 
+static PyObject *
+pair_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    return sums_of_columns(args, n, NULL);
+}
+
+static PyObject *
+stats_file(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    return sums_of_columns(args + 1, n - 1, n > 0 ? args[0] : NULL);
+}
+
 PyMethodDef fp_tree_sums_methods[] = {
     {"pair_sums", (PyCFunction)(void (*)(void))pair_sums, METH_FASTCALL,
      "pair_sums($module, parent, groups, calls, resumes, self_ns, raw_ns, "
      "/)\n--\n\n"},
+    {"stats_file", (PyCFunction)(void (*)(void))stats_file, METH_FASTCALL,
+     "stats_file($module, labels, parent, groups, calls, resumes, self_ns, "
+     "raw_ns, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

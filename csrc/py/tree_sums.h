@@ -4,7 +4,7 @@
 
 #include "py/pycompat.h" /* Python.h goes first */
 
-/* _core.pair_sums. */
+/* _core.pair_sums and _core.stats_file. */
 extern PyMethodDef fp_tree_sums_methods[];
 
 #endif

@@ -357,6 +357,22 @@ def pair_sums(
     Returns None if a value is no int, is negative, or a column's sum exceeds 64 bits.
     """
 
+def stats_file(
+    labels: list[tuple[str, int, str]],
+    parent: Sequence[int],
+    groups: Sequence[int],
+    calls: Sequence[int],
+    resumes: Sequence[int],
+    self_ns: Sequence[float],
+    raw_ns: Sequence[int],
+    /,
+) -> tuple[bytes, int, int] | None:
+    """Return the same as a ``.stats`` file, and the numbers of its functions and edges.
+
+    ``labels`` has (file, line, name) per group.  Returns None if pair_sums does, or if a line is
+    negative or too large.
+    """
+
 class PlainSteps:
     """Ends the steps of an optimizer while each is like its last one.
 

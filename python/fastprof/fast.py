@@ -5,5 +5,6 @@ Without the extension, where saved runs can be read, they are None: the caller h
 
 try:
     from fastprof._core import pair_sums as pair_sums
+    from fastprof._core import stats_file as stats_file
 except ImportError:
-    pair_sums = None  # type: ignore[assignment]
+    pair_sums = stats_file = None  # type: ignore[assignment]

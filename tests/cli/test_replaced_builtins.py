@@ -82,7 +82,7 @@ def full(*args):
 
 def work(): return sum(i * i for i in range(1000))
 for _ in range(20): work()
-run_command.write_stats = full
+run_command._save_data = full
 """
     )
     command = [sys.executable, "-m", "fastprof", "run", "-o", "out", "program.py"]

@@ -10,8 +10,9 @@ import sys
 from pstats import SortKey
 
 import pytest
+from fastprof import fast
 from fastprof.export import pstats_
-from fastprof.export.pstats_ import stats_dict
+from fastprof.export.pstats_ import stats_data, stats_dict
 from fastprof.read import pstats as stats_reader
 from fastprof.read.limits import Limits
 from fastprof.results.report import build_report
@@ -238,19 +239,65 @@ def test_the_contract_with_readers_holds(threads, inside, outside):
         assert all(len(edge) == 4 for edge in callers.values())
         assert sum(edge[0] for edge in callers.values()) <= nc
         assert sum(edge[2] for edge in callers.values()) <= tt + 1e-9
-    # Both kinds of reader read the same data.
-    data = marshal.dumps(stats)
+    # Both kinds of reader read the same data, in the same order.
+    data = stats_data(snapshot)
     assert stats_reader.parse(data, Limits()) == marshal.loads(data) == stats
+    assert repr(marshal.loads(data)) == repr(stats)
+
+
+@pytest.fixture
+def stats_file_of():
+    """Return the extension's writer."""
+    return fast.stats_file or pytest.skip("there is no extension")
+
+
+MANY = (0, 7, 2**31 - 1, 2**31, 2**45, 2**53, 2**61)
+
+
+def test_the_extension_writes_any_name_and_number(stats_file_of):
+    names = ["f", "é", "前向", "😀", "a" * 255, "a" * 256, "", "x\0y"]
+    labels = [(f"{name}.py", line, name) for name in names for line in MANY]
+    n = len(labels) + 1
+    groups = (-1, *range(len(labels)))
+    calls = (0, *[MANY[i % 6] + 1 for i in range(len(labels))])
+    times = (0, *[MANY[(i + i // 7) % 6] for i in range(len(labels))])
+    parent = (-1, 0, *[1 + i // 2 for i in range(n - 2)])
+    data, functions, edges = stats_file_of(labels, parent, groups, calls, (0,) * n, times, times)
+    found = marshal.loads(data)
+    assert (functions, edges) == (len(labels), len(labels) - 1)
+    assert list(found) == labels
+    for i, entry in enumerate(found.values(), 1):
+        assert entry[:3] == (calls[i], calls[i], times[i] / 1e9)
+        above = {} if i == 1 else {labels[parent[i] - 1]: (calls[i], *entry[1:4])}
+        assert entry[4] == above
+    # Most of a file are labels, and each is written once.
+    assert data.count(labels[-1][0].encode()) == 1
+
+
+def test_the_extension_leaves_odd_numbers_to_python_and_refuses_other_labels(stats_file_of):
+    tree_ = ((-1, 0), (-1, 0), (0, 1), (0, 0), (0, 5), (0, 5))
+    for label in (("f.py", -1, "f"), ("f.py", 2**63, "f")):
+        assert stats_file_of([label], *tree_) is None
+    half = (*tree_[:4], (0, 0.5), (0, 5))
+    assert stats_file_of([("f.py", 1, "f")], *half) is None
+    for labels in ([("f.py", "f")], [["f.py", 1, "f"]], [(1, 1, "f")], (("f.py", 1, "f"),)):
+        with pytest.raises(TypeError):
+            stats_file_of(labels, *tree_)
+    with pytest.raises(ValueError, match="a label per group"):
+        stats_file_of([], *tree_)
+    with pytest.raises(UnicodeEncodeError):
+        stats_file_of([("f.py", 1, "\udc80")], *tree_)
+    with pytest.raises(ValueError, match="six equal columns"):
+        stats_file_of()
 
 
 def test_i38_a_stats_file_of_too_many_functions_is_written_so_that_fastprof_reads_it(monkeypatch):
     limits = Limits(max_entries=3000)
     monkeypatch.setattr(pstats_, "_LIMITS", limits, raising=False)
     functions = [Node(py(f"f{i}", i), 2, i * MS, [Node(c("len"), 3, MS)]) for i in range(1000)]
-    stats = stats_dict(tree(*functions))
-    stream = io.BytesIO()
-    pstats_.write_stats(stats, stream)
-    found = stats_reader.parse(stream.getvalue(), limits)
+    snapshot = tree(*functions)
+    stats, data = stats_dict(snapshot), stats_data(snapshot)
+    found = stats_reader.parse(data, limits)
     assert len(stats) == 1001
     assert 100 < len(found) < 300
     for i in (0, 1):  # calls

@@ -21,11 +21,10 @@ from fastprof.cli.progress import Progress
 from fastprof.cli.summary import last_lines, print_summary
 from fastprof.cli.target import Target, execute, parse_target, prepare_or_run
 from fastprof.clock import time
-from fastprof.export.pstats_ import stats_dict, write_stats
+from fastprof.export.pstats_ import stats_data, stats_dict
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.ranks.live.now import JobNow
-from fastprof.read.pstats import Entry, Function
 from fastprof.render.screen import closed_lines
 from fastprof.results.report import Report
 from fastprof.session.cprofile import Profile
@@ -343,7 +342,6 @@ def _finish(
     """
     written = [path_of_rank(path, identity) for path in paths]
     # The small file first, from which a report can make the other: the disk may be almost full.
-    stats: dict[Function, Entry] | None = None
     lost = []
     for i, path in enumerate(sorted(written, key=lambda path: path.endswith(STATS))):
         if i and time.thread_time() > latest:
@@ -351,8 +349,9 @@ def _finish(
             continue
         try:
             if path.endswith(STATS):
-                stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
-                save_or_keep(path, partial(_save_stats, stats))
+                corrected = report.overhead.corrected
+                data = stats_data(report.snapshot, correct_times=corrected)
+                save_or_keep(path, partial(_save_data, data))
             else:
                 save_or_keep(path, report.save)
         except OSError as error:  # the other file and the report are on their own
@@ -363,12 +362,12 @@ def _finish(
         return None
     if begun.options.output is None:
         link_latest(begun.folder)
-    return partial(_show, report, stats, written, begun, identity, job, may_wait, latest)
+    return partial(_show, report, len(paths) > 1, written, begun, identity, job, may_wait, latest)
 
 
 def _show(
     report: Report,
-    stats: dict[Function, Entry] | None,
+    has_functions: bool,
     written: Sequence[str],
     begun: _Begun,
     identity: Identity,
@@ -395,8 +394,9 @@ def _show(
                 return
             report.show(stream, full=True)
             stream.write("\n")
-            if stats is not None:
-                print_summary(stats, stream)
+            if has_functions:
+                corrected = report.overhead.corrected
+                print_summary(stats_dict(report.snapshot, correct_times=corrected), stream)
             closing = closing_lines(report, width)
             _put([*lines, *(["", *closing] if closing else []), *late], stream)
     except BrokenPipeError:
@@ -427,6 +427,6 @@ def _ranks(
         return wrapped(f"Ranks could not be compared: {error}", width), []
 
 
-def _save_stats(stats: dict[Function, Entry], path: str) -> None:
+def _save_data(data: bytes, path: str) -> None:
     with atomic_write(resolve_output(path)) as stream:
-        write_stats(stats, stream)
+        stream.write(data)

@@ -21,17 +21,18 @@ from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
+from fastprof.fast import stats_file
 from fastprof.names import MAX_NAME, printable_name
 from fastprof.read.limits import Limits
 from fastprof.read.pstats import Caller, Entry, Function
 from fastprof.read.smaller import OTHER_FUNCTIONS
 from fastprof.report.correct import correct
-from fastprof.report.flat import TRANSPARENT, PairSums, pair_sums_of
+from fastprof.report.flat import TRANSPARENT, pair_sums_of
 from fastprof.report.model import Report
 from fastprof.report.run_phases import with_functions
 from fastprof.report.tree import joined
 from fastprof.report.writers import require_tree
-from fastprof.snapshot import Key, Snapshot, ThreadTree
+from fastprof.snapshot import Key, NodeTable, Snapshot
 
 if TYPE_CHECKING:
     import pstats
@@ -47,7 +48,7 @@ _OTHERS: Function = ("<other functions>", 0, OTHER_FUNCTIONS)
 def write(report: Report, stream: BinaryIO) -> None:
     """Write a report's functions; times are corrected if the report's are."""
     require_tree(report, "a .stats file")
-    write_stats(stats_dict(report.snapshot, correct_times=report.overhead.corrected), stream)
+    stream.write(stats_data(report.snapshot, correct_times=report.overhead.corrected))
 
 
 class _Table:
@@ -68,23 +69,33 @@ def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
     return pstats.Stats(table, stream=stream).strip_dirs()
 
 
-def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
-    """Write a table of :func:`stats_dict`.
+def stats_data(snapshot: Snapshot, *, correct_times: bool = True) -> bytes:
+    """Return the content of a ``.stats`` file.
 
     If fastprof would refuse to read it, the functions with least own time become one; its
     cumulative time is its own.
     """
+    if snapshot.threads and stats_file is not None:
+        labels, nodes, groups, self_ns = _tree(snapshot, correct_times)
+        columns = nodes.parent, groups, nodes.calls, nodes.resumes, self_ns, self_ns
+        found = stats_file(labels, *columns)
+        if found is not None and _part(*found) <= 1:
+            return found[0]
+    stats = stats_dict(snapshot, correct_times=correct_times)
     data = marshal.dumps(stats)
     while (used := _used(stats, data)) > 1:
         stats = _smaller(stats, int(len(stats) * 0.9 / used))
         data = marshal.dumps(stats)
-    stream.write(data)
+    return data
 
 
 def _used(stats: dict[Function, Entry], data: bytes) -> float:
+    return _part(data, len(stats), sum([len(entry[4]) for entry in stats.values()]))
+
+
+def _part(data: bytes, functions: int, edges: int) -> float:
     """Return the largest part of a reader's limits that a file needs; 1: all of it."""
-    edges = sum([len(entry[4]) for entry in stats.values()])
-    values = _VALUES * len(stats) + _EDGE_VALUES * edges
+    values = _VALUES * functions + _EDGE_VALUES * edges
     return max(values / _LIMITS.max_entries, len(data) / _LIMITS.max_bytes)
 
 
@@ -110,9 +121,8 @@ def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Functi
     """Return the equivalent of ``cProfile.Profile.stats``, over all threads."""
     if not snapshot.threads:
         return {}
-    snapshot = with_functions(snapshot)
-    labels, groups = _labels(snapshot.keys)
-    s = _sums(snapshot.threads, correct(snapshot, enabled=correct_times).self_ns, groups)
+    labels, nodes, groups, self_ns = _tree(snapshot, correct_times)
+    s = pair_sums_of(nodes, groups, self_ns)
     # There may be a million pairs (caller, callee): no object and no call for each of them.
     calls, primitive = list(map(add, s.calls, s.resumes)), list(map(add, s.outer, s.outer_resumes))
     own, cumulative = [ns / 1e9 for ns in s.self_ns], [ns / 1e9 for ns in s.cum_ns]
@@ -156,16 +166,19 @@ def _labels(keys: Sequence[Key]) -> tuple[list[Function], list[int]]:
     ]
 
 
-def _sums(
-    trees: Sequence[ThreadTree], columns: Sequence[Sequence[int]], groups: Sequence[int]
-) -> PairSums:
-    """Return the sums of all threads.
+def _tree(
+    snapshot: Snapshot, correct_times: bool
+) -> tuple[list[Function], NodeTable, list[int], Sequence[int]]:
+    """Return the label of each key, all threads as one tree, and per node its group and self time.
 
     A function without recorded calls is transparent: readers divide by the number of calls.
     """
-    nodes = joined(trees)
+    snapshot = with_functions(snapshot)
+    labels, groups = _labels(snapshot.keys)
+    nodes = joined(snapshot.threads)
     entered = [
         groups[number] if n or again else TRANSPARENT
         for number, n, again in zip(nodes.key, nodes.calls, nodes.resumes, strict=True)
     ]
-    return pair_sums_of(nodes, entered, tuple(chain.from_iterable(columns)))
+    columns = correct(snapshot, enabled=correct_times).self_ns
+    return labels, nodes, entered, tuple(chain.from_iterable(columns))

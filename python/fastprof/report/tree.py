@@ -62,6 +62,8 @@ def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Num
 
 def joined(trees: Sequence[ThreadTree]) -> NodeTable:
     """Return the trees as one: the roots of the others are nodes below the first one."""
+    if len(trees) == 1:
+        return trees[0].nodes
     parent: list[int] = []
     for tree in trees:
         at = len(parent)
