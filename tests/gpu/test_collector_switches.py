@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import children
 import pytest
 from fake_handles import FakeGpu
@@ -92,13 +94,16 @@ for wrong in (5, None, [5], [None]):
     check(fake_gpu, "auto", code)
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="a collection never runs within the C function that reads"
+)
 @each_tier
 def test_a_recording_that_begins_while_another_is_read(fake_gpu: FakeGpu, tier: str) -> None:
     code = """
 import gc
 begun, collections, after = [], 0, None
 def collected(phase, info):
-    # Until 3.11 a collection runs wherever an object is made, so also within an export.
+    # A collection runs wherever an object is made, so also within an export.
     global collections
     collections += phase == "start"
     if after is not None and collections > after and not begun:
