@@ -20,6 +20,7 @@ from fastprof.session.gpu.memory import (
     OTHER_SECTIONS,
     MemorySampler,
 )
+from fastprof.session.pace import Pace
 
 GIB = 1 << 30
 MB = 10**6
@@ -148,7 +149,7 @@ def test_auto_takes_no_more_than_a_thousandth_of_the_time(cuda) -> None:
         now += 0.0001  # cost of a sample here
         return now
 
-    sampler = MemorySampler("auto", 1, Faults(), clock)
+    sampler = MemorySampler("auto", Pace(1), Faults(), clock)
     sampler.begin()
     for step in range(1, 1001):
         now += 0.01
@@ -225,7 +226,7 @@ def test_p9_a_torch_without_the_functions_is_reported(cuda, monkeypatch, missing
 
 @pytest.mark.parametrize("steps", [MAX_SAMPLES - 1, MAX_SAMPLES, MAX_SAMPLES + 1, 5000])
 def test_samples_are_thinned_evenly_and_no_peak_is_lost(cuda, steps) -> None:
-    sampler = MemorySampler("step", 1, Faults())
+    sampler = MemorySampler("step", Pace(1), Faults())
     sampler.begin()
     for step in range(1, steps + 1):
         extra = 7 * MB if step == 100 else MB
@@ -391,7 +392,7 @@ def test_real_torch_without_cuda(mode) -> None:
 
 
 def test_a_start_that_failed_and_is_repeated_has_samples(cuda: FakeCuda) -> None:
-    sampler = MemorySampler("step", 1, Faults())
+    sampler = MemorySampler("step", Pace(1), Faults())
     for _ in range(2):
         sampler.begin()
         sampler.end(0)

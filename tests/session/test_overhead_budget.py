@@ -35,7 +35,7 @@ class Loop:
     def __init__(self, plain_ns: int, hook_ns: int, settle: int = 1, own_ns: int = 0) -> None:
         self.plain_ns, self.hook_ns, self.own_step_ns = plain_ns, hook_ns, own_ns
         self.length = settle + min(settle + 1, 4)
-        self.now = self.own = self.own_cost = 0
+        self.now = self.own = self.always_ns = 0
         self.hooked, self.planned = True, 0
         self.sections, self.steps = True, 0
         self.blocks: list[tuple[int, int]] = []
@@ -99,7 +99,7 @@ class Loop:
             self.count = count
             windows.at_step(count)
             added = self.hook_ns if self.hooked else 0
-            own = self.own_step_ns if self.sections else 0
+            own = self.always_ns + (self.own_step_ns if self.sections else 0)
             if self.hooked:
                 self.with_hook.append(count)
             self.own += own
@@ -237,6 +237,20 @@ def test_automatic_sections_that_cost_too_much_are_in_windows_only(clock: list[L
     clock.append(cheap := Loop(17_000_000, 1_000_000, own_ns=20_000))
     cheap.run(windows_of(cheap), 5000)
     assert cheap.own == 5000 * 20_000
+
+
+def test_windows_after_epochs_cost_what_plain_steps_leave_of_the_budget(clock: list[Loop]) -> None:
+    """They cost all of it, in addition to the plain steps."""
+    clock.append(loop := Loop(800_000, 250_000, 6, own_ns=100_000))
+    loop.always_ns = 6_400
+    windows = windows_of(loop)
+    loop.run(windows, 2_000)
+    spent, began, seen = loop.costs_ns, loop.now, len(loop.with_hook)
+    for _ in range(600):
+        loop.run(windows, 64, loop.steps)
+        windows.phase_begins()
+    assert (loop.costs_ns - spent) / (loop.now - began) <= 0.0115
+    assert len(loop.with_hook) - seen >= 4 * WINDOW
 
 
 def test_one_dear_interval_takes_no_automatic_sections(clock: list[Loop]) -> None:

@@ -12,8 +12,9 @@ from fastprof.clock import time
 #: change is seen when it has more than half of these.
 _EVERY, _LAST = 10, 9
 
-#: Looks cost at most this part of the steps: those of short steps are rarer.
-_MAY_COST = 0.0005
+#: Looks cost at most this part of the steps: those of short steps are rarer.  A look interrupts the
+#: loop, which takes longer than the look.
+_MAY_COST, _INTERRUPTS_NS = 0.001, 40_000
 
 #: The level of step times has changed if their median is this many times as long, or the inverse.
 _OTHER_LEVEL = 1.25
@@ -42,7 +43,8 @@ class Changes:
     def plan(self, count: int) -> None:
         """Look at the plain steps that begin after ``count`` steps."""
         if self._left:
-            rarely = int(self._look_ns / (_MAY_COST * self._usual_ns)) if self._usual_ns else 0
+            cost_ns = self._look_ns + _INTERRUPTS_NS
+            rarely = int(cost_ns / (_MAY_COST * self._usual_ns)) if self._usual_ns else 0
             self.due = count + max(_EVERY, rarely)
 
     def stop(self) -> None:

@@ -329,6 +329,8 @@ class FunctionWindows(Part):
                 self._left_out += 1
                 return False
             self._recorded_from = time.perf_counter_ns()
+            if self._judged_at == sys.maxsize:  # otherwise these steps have automatic sections
+                self._budget.plain_ends(self._recorder.steps)
         self._valid = False
         self._due, self._judged_at = 0, sys.maxsize
         self._set_hook()

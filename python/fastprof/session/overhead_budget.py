@@ -56,7 +56,7 @@ class Budget:
     def is_free(self) -> bool:
         """Return whether nothing is owed."""
         now = time.perf_counter_ns()
-        self._balance_ns += self.overhead * (now - self._at_ns)
+        self._balance_ns += self._share() * (now - self._at_ns)
         self._at_ns = now
         return self._balance_ns >= 0.0
 
@@ -116,8 +116,12 @@ class Budget:
 
     def level(self, window_ns: float) -> int:
         """Return the level of windows that cost ``window_ns``: see :mod:`window_places`."""
-        share = self.overhead - self._always_ns / self.step_ns
-        return level_of(window_ns / (max(share, _WINDOWS_GET * self.overhead) * self.step_ns))
+        return level_of(window_ns / (self._share() * self.step_ns))
+
+    def _share(self) -> float:
+        """Return what windows may cost, as a part of the time: what plain steps leave."""
+        left = self.overhead - self._always_ns / max(1.0, self.step_ns)
+        return max(left, _WINDOWS_GET * self.overhead)
 
     def steps_owed(self) -> int:
         """Return the number of plain steps that pay for what is owed."""
@@ -125,4 +129,4 @@ class Budget:
 
     def owed_ns(self) -> int:
         """Return the time that pays for what is owed."""
-        return 0 if self.is_free() else int(-self._balance_ns / self.overhead)
+        return 0 if self.is_free() else int(-self._balance_ns / self._share())

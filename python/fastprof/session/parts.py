@@ -24,6 +24,7 @@ from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.own_costs import OwnCosts
+from fastprof.session.pace import Pace
 from fastprof.session.part import Part
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.run_phase import RunPhase
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 _P = TypeVar("_P", bound=Part)
 
-#: Steps between samples of GPU memory if ``log_every`` is None.
-_MEMORY_EVERY = 50
+#: Steps between occasional work if ``log_every`` does not say.
+_USUALLY = 50
 
 
 class Shared(Protocol):
@@ -116,7 +117,8 @@ def make_parts(run: Shared, options: Options) -> Parts:
     every = 1 if options.log_every is None else options.log_every
     backend = None if options.functions is False else options.recorder.backend
     gpu = GpuLayer(recorder, options.gpu, faults)
-    memory = MemorySampler(options.memory, options.log_every or _MEMORY_EVERY, faults)
+    pace = Pace(options.log_every or _USUALLY)
+    memory = MemorySampler(options.memory, pace, faults)
     hook = FunctionHook(recorder, options.functions, options.schedule, faults)
     trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
     stages = Stages(recorder, lambda tag: run.loading.registry.entries[tag].name)
@@ -133,6 +135,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
         own_time,
         run.report,
         lambda: {**ranks.metrics, **stages.metrics()},
+        pace if options.log_every else None,
     )
     budget = Budget(
         options.overhead,
@@ -154,7 +157,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
     run.loading.join(phase, windows, metrics)
     return Parts(
         [
-            ThreadNotes(),
+            ThreadNotes(pace),
             OwnCosts(recorder, backend, run.loading.registry, own_time, faults),
             gpu,
             NvtxRanges(options.nvtx, faults, lambda: gpu.tool),

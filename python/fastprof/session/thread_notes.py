@@ -6,32 +6,35 @@ from threading import get_ident
 from typing import Any
 
 from fastprof.capture.convert import thread_names
+from fastprof.session.pace import Pace
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
 
 #: Names that are remembered.
 _MOST_NAMES = 10_000
 
-#: Steps from one look at the names to the next, once a run has as many: those of metrics.
-_EVERY = 50
+#: The first looks at the names are after 1, 2, 4 and so on steps, up to this many.
+_EARLY = 32
 
 
 class ThreadNotes(Part):
-    """The names that a run's threads had in the course of the run."""
+    """The names that a run's threads had when something else was due."""
 
     kind = "thread"
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._names: dict[int, str] = {}
         # A thread that starts later may get the ident of the training thread.
         self._training = ""
-        self._due = 1
 
     def next_step(self, count: int) -> int:
-        return self._due if len(self._names) < _MOST_NAMES else sys.maxsize
+        if len(self._names) >= _MOST_NAMES:
+            return sys.maxsize
+        early = 1 << count.bit_length()
+        return early if early <= _EARLY else self._pace.next_step(count)
 
     def at_step(self, count: int) -> None:
-        self._due = 2 * count if count < _EVERY else (count // _EVERY + 1) * _EVERY
         self.note()
 
     def moved(self, count: int) -> None:

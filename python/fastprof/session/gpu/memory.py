@@ -17,6 +17,7 @@ from fastprof.guards import own_errors
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.cuda_init import used_cuda
 from fastprof.session.gpu.memory_parts import OptimizerMemory
+from fastprof.session.pace import Pace
 from fastprof.session.part import Part
 
 _F = TypeVar("_F")
@@ -109,7 +110,7 @@ class MemorySampler(Part):
     """Samples the memory of one device, the current one at the first sample, for one run.
 
     Args:
-        every: with ``"auto"``: steps between samples.
+        pace: with ``"auto"``: when samples are due.
         faults: receives failures; after one there are no more samples.
         clock: returns seconds, for the limit on the cost of ``"auto"``.
     """
@@ -119,12 +120,12 @@ class MemorySampler(Part):
     def __init__(
         self,
         mode: MemoryMode,
-        every: int,
+        pace: Pace,
         faults: Faults,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mode = self._wanted = mode
-        self._every = every if mode == "auto" else 1
+        self._pace = pace if mode == "auto" else None
         self._faults = faults
         self._clock = clock
         self._not_before = 0.0
@@ -163,11 +164,13 @@ class MemorySampler(Part):
                 self._reset()
 
     def next_step(self, count: int) -> int:
-        return (count // self._every + 1) * self._every if self._mode else sys.maxsize
+        if not self._mode:
+            return sys.maxsize
+        return count + 1 if self._pace is None else self._pace.next_step(count)
 
     def at_step(self, count: int) -> None:
         """Take a sample after ``count`` steps, if one is due."""
-        if not self._mode or count % self._every:
+        if not self._mode:
             return
         began = self._clock()
         if self._mode == "auto" and began < self._not_before:

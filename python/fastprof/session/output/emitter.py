@@ -10,6 +10,7 @@ from fastprof.results.report import Report
 from fastprof.session.faults import Faults
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow, log_call
 from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.pace import Pace
 from fastprof.session.part import Part
 
 
@@ -23,6 +24,7 @@ class MetricEmitter(Part):
         logger: the program's; None: metrics are kept, not logged.
         report: returns the report of the run.
         others: returns further values of each emission.
+        pace: when metrics that no logger takes are due; None: as others.
 
     Raises:
         TypeError: ``logger`` is not a logger.
@@ -41,8 +43,10 @@ class MetricEmitter(Part):
         own_time: OwnTime,
         report: Callable[[], Report],
         others: Callable[[], Mapping[str, float]],
+        pace: Pace | None,
     ) -> None:
         self._every = every
+        self._pace = pace if logger is None else None
         self._own_time = own_time
         self._recorder = recorder
         self._window = window
@@ -57,6 +61,8 @@ class MetricEmitter(Part):
         self.last: dict[str, Metric] = {}
 
     def next_step(self, count: int) -> int:
+        if self._every and self._pace is not None:
+            return self._pace.next_step(count)
         return (count // self._every + 1) * self._every if self._every else sys.maxsize
 
     def at_step(self, count: int) -> None:
