@@ -18,7 +18,10 @@ sampled_here = pytest.mark.skipif(
 LOOP = """
 import json, sys, threading, time
 import fastprof
+from fastprof.session import line_samples
 from fastprof.session.line_samples import LineWindows
+
+line_samples._SAMPLES, line_samples._REST = 100, 1
 
 def slow():
     for _ in range(20_000): pass
@@ -30,7 +33,7 @@ def train():
     until = time.monotonic() + float(sys.argv[1])
     with prof:
         lines = prof._run.parts.of(LineWindows)
-        while time.monotonic() < until and sum(lines.found.values()) < 100:
+        while time.monotonic() < until and sum(lines.found.values()) < 50:
             slow()
             if prof.step() % 50 == 0 and sys.argv[2] == "fork":
                 import os
