@@ -64,6 +64,7 @@ PROGRAMS: dict[str, str] = {}
 
 RUN = """
 import json, tempfile, traceback
+import torch._inductor.config  # the first torch.profiler imports it, which takes a second
 def run(program):
     with tempfile.TemporaryFile("w+") as out:
         if (pid := os.fork()) == 0:
