@@ -11,7 +11,8 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,7 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 MIB = 1 << 20
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -205,6 +207,13 @@ def run_command(
     if end == "status" and (process.returncode < 0 or "Fatal Python error" in stderr):
         end = "crash"
     return ChildResult(end=end, returncode=process.returncode, stdout=stdout, stderr=stderr)
+
+
+def at_once(run: Callable[[A], T], arguments: Iterable[A]) -> list[T]:
+    """Call ``run`` for each argument at the same time, for children that mostly wait."""
+    given = list(arguments)
+    with ThreadPoolExecutor(len(given)) as pool:
+        return list(pool.map(run, given))
 
 
 def run_together(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import run_child, run_command
@@ -16,52 +18,56 @@ def hook(event, args):
 sys.addaudithook(hook)
 {ending}
 """
-COMMANDS = [[], ["run"]]
+COMMANDS = ("fastprof", "fastprof run")
 REFUSED = {
     "all": "True",
     "frames": "event == 'object.__getattr__'",
     "folders": "event.startswith('os.')",
 }
+ENDINGS = {
+    "": 0,
+    "sys.exit(3)": 3,
+    "os._exit(4)": 4,
+    "signal.raise_signal(signal.SIGTERM)": -15,
+}
 
 
-ENDINGS = [
-    ("", 0),
-    ("sys.exit(3)", 3),
-    ("os._exit(4)", 4),
-    ("signal.raise_signal(signal.SIGTERM)", -15),
-]
+def cases(values: Iterable[str]) -> list[Any]:
+    """Return the values with each ending and command; in half of them, every pair occurs."""
+    return [
+        pytest.param(value, ending, command, marks=[pytest.mark.slow] * ((i + j + k) % 2))
+        for i, value in enumerate(values)
+        for j, ending in enumerate(ENDINGS)
+        for k, command in enumerate(COMMANDS)
+    ]
 
 
-def said_with_status(folder: Path, program: str, status: int) -> list[list[str]]:
-    """Run the program by each command; return fastprof's lines on standard error."""
+def said_with_status(folder: Path, program: str, ending: str, command: str) -> list[str]:
+    """Run the program by the command; return fastprof's lines on standard error."""
     (folder / "train.py").write_text(program)
-    said = []
-    for command in COMMANDS:
-        words = [sys.executable, "-m", "fastprof", *command, "train.py"]
-        result = run_command(words, cwd=folder)
-        assert result.returncode == status, result
-        said.append([line for line in result.stderr.splitlines() if line.startswith("fastprof: ")])
-    return said
+    words = [sys.executable, "-m", *command.split(), "train.py"]
+    result = run_command(words, cwd=folder)
+    assert result.returncode == ENDINGS[ending], result
+    return [line for line in result.stderr.splitlines() if line.startswith("fastprof: ")]
 
 
-@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize(("ending", "status"), ENDINGS)
+@pytest.mark.parametrize(("refused", "ending", "command"), cases(REFUSED))
 def test_p9_the_status_is_the_programs(
-    tmp_path: Path, ending: str, status: int, refused: str
+    tmp_path: Path, refused: str, ending: str, command: str
 ) -> None:
-    program = PROGRAM.format(refused=refused, raised="RuntimeError", ending=ending)
-    for own in said_with_status(tmp_path, program, status):
-        assert len(own) <= 1, own
+    program = PROGRAM.format(refused=REFUSED[refused], raised="RuntimeError", ending=ending)
+    own = said_with_status(tmp_path, program, ending, command)
+    assert len(own) <= 1, own
 
 
-@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt"])
-@pytest.mark.parametrize(("ending", "status"), ENDINGS)
+@pytest.mark.parametrize(
+    ("raised", "ending", "command"), cases(["SystemExit", "KeyboardInterrupt"])
+)
 def test_p9_the_status_is_the_programs_though_a_hook_would_end_it(
-    tmp_path: Path, ending: str, status: int, raised: str
+    tmp_path: Path, raised: str, ending: str, command: str
 ) -> None:
     program = PROGRAM.format(refused="True", raised=raised, ending=ending)
-    for own in said_with_status(tmp_path, program, status):
-        assert own, "what is lost is reported"
+    assert said_with_status(tmp_path, program, ending, command), "what is lost is reported"
 
 
 def test_p9_a_recording_that_does_not_stop_is_saved_and_reported_once() -> None:

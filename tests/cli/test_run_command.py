@@ -19,7 +19,7 @@ import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.cli.exit_hooks import Endings
-from helpers import ChildResult, child_env, run_child, time_scale
+from helpers import ChildResult, at_once, child_env, run_child, time_scale
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -173,9 +173,11 @@ def test_every_ending_keeps_its_status_and_writes(
 
 
 def test_f42_two_ranks_with_the_same_arguments(folder: Path) -> None:
-    for rank in (0, 1):
+    def run(rank: int) -> ChildResult:
         env = {"RANK": str(rank), "WORLD_SIZE": "2"}
-        result = fastprof_run("train.py", cwd=folder, env=env).check()
+        return fastprof_run("train.py", cwd=folder, env=env).check()
+
+    for rank, result in enumerate(at_once(run, (0, 1))):
         assert ("Wrote fastprof_out/" in result.stdout) == (rank == 0)
     assert sorted(path.name for path in (folder / "fastprof_out/latest").iterdir()) == [
         "rank0_train_profile.fprof",
@@ -373,14 +375,16 @@ def test_rank_0_that_does_not_end_in_order_waits_for_no_rank(tmp_path, end):
     assert "saved no file" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    "end", ["", pytest.param("sys.exit()", marks=pytest.mark.slow), "sys.exit(0)"]
-)
-def test_rank_0_that_ends_in_order_waits_for_the_others(tmp_path, end):
-    (tmp_path / "train.py").write_text(f"import sys\n{end}\n")
-    result = fastprof_run("-o", "p", "train.py", cwd=tmp_path, env=FIRST_OF_TWO)
-    result.check()
-    assert "Rank 1 saved no file in the 5 s after rank 0 ended" in " ".join(result.stdout.split())
+def test_rank_0_that_ends_in_order_waits_for_the_others(tmp_path):
+    (tmp_path / "train.py").write_text("import sys\nexec(sys.argv[1])\n")
+
+    def run(number_and_end):
+        number, end = number_and_end
+        return fastprof_run("-o", str(number), "train.py", end, cwd=tmp_path, env=FIRST_OF_TWO)
+
+    for result in at_once(run, enumerate(["", "sys.exit()", "sys.exit(0)"])):
+        said = " ".join(result.check().stdout.split())
+        assert "Rank 1 saved no file in the 5 s after rank 0 ended" in said
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -15), (signal.SIGINT, 0)])
@@ -401,33 +405,42 @@ def test_a_signal_ends_the_wait_for_the_others_not_the_report(tmp_path, number, 
     assert LATER in " ".join(stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("loader", "number"),
-    [("CDLL", signal.SIGTERM), ("PyDLL", signal.SIGHUP)],  # without the GIL, and with it
-)
-def test_a_signal_ends_a_program_that_waits_in_c_for_ever(tmp_path, loader, number):
+#: Without the GIL, and with it.
+WAITS = (("CDLL", signal.SIGTERM), ("PyDLL", signal.SIGHUP))
+
+
+def test_a_signal_ends_a_program_that_waits_in_c_for_ever(tmp_path):
     """Like a rank in a collective when torchrun ends the job: else SIGKILL comes 30 s later."""
     (tmp_path / "train.py").write_text(
-        f"""
-import ctypes
-lib = ctypes.{loader}(None)
+        """
+import ctypes, sys
+lib = getattr(ctypes, sys.argv[1])(None)
 mutex = ctypes.create_string_buffer(64)
 lib.pthread_mutex_lock(mutex)
 print("ready", flush=True)
 lib.pthread_mutex_lock(mutex)
 """
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "-o", "p", "train.py"],
-        cwd=tmp_path, env=child_env(ENV, guard=False), text=True, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        try:
+    # They wait at the same time.
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "-o", loader, "train.py", loader],
+            cwd=tmp_path, env=child_env(ENV, guard=False), text=True, stdout=subprocess.PIPE,
+        )
+        for loader, _ in WAITS
+    ]  # fmt: skip
+    try:
+        for process in processes:
             assert process.stdout.readline() == "ready\n"
-            time.sleep(0.5 * time_scale())  # until it waits
+        time.sleep(0.5 * time_scale())  # until they wait
+        for process, (_, number) in zip(processes, WAITS, strict=True):
             process.send_signal(number)
+        for process, (_, number) in zip(processes, WAITS, strict=True):
             assert process.wait(60 * time_scale()) == -number
-        finally:
+    finally:
+        for process in processes:
             process.kill()
+            process.communicate()
 
 
 def test_nproc_starts_one_process_per_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fastprof.cli.progress import Progress
 from fastprof.session.environment.step_limit import steps_wanted
 from fastprof.session.output.metrics import Metric
-from helpers import ChildResult, run_child
+from helpers import ChildResult, at_once, run_child
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -150,9 +150,11 @@ def test_s0_11_options_of_operators(folder: Path) -> None:
 
 @pytest.mark.usefixtures("needs_torch")
 def test_s0_17_files_of_each_rank_and_one_report(folder: Path) -> None:
-    for rank in (0, 1):
+    def run(rank: int) -> ChildResult:
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        result = fastprof_run("--full", "train.py", cwd=folder, env=env).check()
+        return fastprof_run("--full", "train.py", cwd=folder, env=env).check()
+
+    for rank, result in enumerate(at_once(run, (0, 1))):
         assert (HEADING in result.stdout) == (rank == 0)
     made = names(folder)
     for rank in (0, 1):
@@ -163,7 +165,11 @@ def test_s0_17_files_of_each_rank_and_one_report(folder: Path) -> None:
 @pytest.mark.usefixtures("needs_torch")
 @pytest.mark.parametrize(
     ("ending", "status"),
-    [("raise ValueError('boom')", 1), ("sys.exit(7)", 7), ("os._exit(9)", 9)],
+    [
+        ("raise ValueError('boom')", 1),
+        pytest.param("sys.exit(7)", 7, marks=pytest.mark.slow),  # ends as with an exception
+        ("os._exit(9)", 9),
+    ],
 )
 def test_an_early_end_keeps_the_window_so_far(folder: Path, ending: str, status: int) -> None:
     program = TRAIN.replace("fastprof.step()", f"fastprof.step()\n        if step == 3: {ending}")
