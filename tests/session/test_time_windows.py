@@ -100,6 +100,7 @@ time_windows._MOST_IDLE = 1.0
 CallCosts.of = lambda self, calls, cpu_ns: 10_000_000
 prof = fastprof.Profiler(functions=True, gpu=False, log_every=None, overhead=0.3)
 prof.start()
+windows = prof._run.parts.of(time_windows.TimeWindows)
 
 def down(n):
     return n and down(n - 1)
@@ -121,8 +122,9 @@ over, seen, mode = [], {}, sys.argv[1]
 threads = [threading.Thread(target=other) for _ in range(3 * (mode == "threads"))]
 for thread in threads:
     thread.start()
-end = time.monotonic() + 2
-while time.monotonic() < end:
+# There are no more windows where the program's function has taken the hook.
+end = time.monotonic() + (1 if mode == "hook" else 30)
+while time.monotonic() < end and (mode == "hook" or windows._windows < 20):
     work()
     if mode == "forks":
         child = os.fork()
@@ -203,7 +205,8 @@ may_raise = False
 signal.signal(signal.SIGALRM, handler)
 prof = fastprof.Profiler(functions=True, gpu=False, log_every=None, overhead=0.3)
 prof.start()
-end = time.monotonic() + 2
+windows = prof._run.parts.of(time_windows.TimeWindows)
+end = time.monotonic() + 1
 if sys.argv[1] == "audit":
     sys.addaudithook(audit)
 else:
@@ -221,7 +224,8 @@ while time.monotonic() < end:
     except Out:
         got += 1
 # fastprof tries again a second after an exception.
-while time.monotonic() < end + 3:
+before = windows._windows
+while windows._windows < before + 3 and time.monotonic() < end + 30:
     down(20)
 signal.setitimer(signal.ITIMER_REAL, 0)
 prof.stop()
