@@ -253,6 +253,35 @@ def test_windows_after_epochs_cost_what_plain_steps_leave_of_the_budget(clock: l
     assert len(loop.with_hook) - seen >= 4 * WINDOW
 
 
+def test_after_the_look_plain_steps_are_interrupted_by_windows_alone(clock: list[Loop]) -> None:
+    """Whether ten seconds of steps were over was asked every 60 steps."""
+    clock.append(loop := Loop(130_000, 50_000, 20))
+    windows = windows_of(loop)
+    loop.run(windows, 400)
+    while loop.hooked or windows._judged_at != sys.maxsize:
+        loop.run(windows, 1, loop.steps)
+    assert loop.now < 1_000_000_000
+    assert windows.next_step(loop.steps) == windows._due > loop.steps + 60
+
+
+def test_the_first_look_at_plain_steps_does_not_say_what_looks_cost(clock: list[Loop]) -> None:
+    """It took a hundred times as long as the next one, which then came 5000 steps later."""
+    clock.append(loop := Loop(250_000, 1_000_000))
+    loop.count, loop.walls = 1_000, [250_000] * 9
+    changes = Changes(loop, lambda: 0)  # type: ignore[arg-type]
+    read, took = loop.window, [1_400_000, 12_000, 20_000]
+
+    def window(first: int, plain: bool = False, /) -> dict[str, bytes]:
+        loop.now += took.pop(0)
+        return read(first, plain)
+
+    loop.window = window  # type: ignore[method-assign]
+    changes.plan(1_000)
+    for rarely in (160, 208, 208):
+        assert not changes.are_there(1_000)
+        assert changes.due == 1_000 + rarely
+
+
 def test_one_dear_interval_takes_no_automatic_sections(clock: list[Loop]) -> None:
     clock.append(loop := Loop(17_000_000, 1_000_000, own_ns=20_000))
     windows = windows_of(loop)

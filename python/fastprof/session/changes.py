@@ -36,7 +36,7 @@ class Changes:
         self._seen = stage()
         self._left = _MOST
         self._usual_ns = 0.0  # median of the steps to compare with; 0: unknown
-        self._look_ns = maxsize  # what one look costs
+        self._look_ns = 0  # what one look costs; 0: unknown
         #: Number of steps after which :meth:`are_there` is due.
         self.due = maxsize
 
@@ -53,7 +53,7 @@ class Changes:
 
     def are_there(self, count: int) -> bool:
         """Return whether the loop has changed since the last look."""
-        began = time.perf_counter_ns()
+        began, first = time.perf_counter_ns(), not self._usual_ns
         window = self._recorder.window(max(0, count - _LAST), True) or {}
         times = array("q", window.get("wall_ns", b""))
         waits = array("q", window.get("cpu_wait_ns", b"")) or (0,) * len(times)
@@ -67,6 +67,8 @@ class Changes:
                 self._usual_ns = now
         self._seen = self._stage()
         self._left -= found
-        self._look_ns = min(self._look_ns, time.perf_counter_ns() - began)
+        if not first:  # which takes a hundred times as long
+            look_ns = time.perf_counter_ns() - began
+            self._look_ns = min(self._look_ns or look_ns, look_ns)
         self.plan(count) if self._left else self.stop()
         return found

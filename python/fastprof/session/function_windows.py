@@ -254,7 +254,7 @@ class FunctionWindows(Part):
         if not budget.judge() or (self._looks and budget.pays_for_all()):
             return
         if self._looks:
-            self._looks = False
+            self._looks, self._checked_at = False, sys.maxsize
             self._look = {
                 "look_steps": count,
                 "look_measured": self._measured,
