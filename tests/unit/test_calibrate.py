@@ -149,6 +149,40 @@ def test_slow_rounds_are_few(monkeypatch):
     assert (found.plain, found.hooked) == (plain, hooked)
 
 
+def test_i38_a_round_that_is_too_long_at_the_start_of_a_run_is_the_whole_measurement(monkeypatch):
+    """With -X tracemalloc=25 a round takes 250 ms of CPU time."""
+    plain, hooked, inside = times()
+    rounds, cpu_s = [], [5.0]
+
+    def slow():
+        rounds.append(len(rounds))
+        cpu_s[0] += 0.125
+        return hooked if len(rounds) % 2 == 0 else plain
+
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate, "_times_ns", slow)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate.time, "thread_time", lambda: cpu_s[0])
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    at_start = calibrate.calibration(backend, at_start=True)
+    assert at_start == calibrate.calibration(backend)
+    assert len(rounds) == 2
+
+
+def test_i38_slow_rounds_of_sections_are_few(monkeypatch):
+    rounds, cpu_s = [], [5.0]
+
+    def slow(run):
+        rounds.append(run.__name__)
+        cpu_s[0] += 0.02
+        return 1000
+
+    monkeypatch.setattr(calibrate, "_wall_ns", slow)
+    monkeypatch.setattr(calibrate.time, "thread_time", lambda: cpu_s[0])
+    calibrate._measure_sections()
+    assert rounds == ["entries", "plain_fetches", "entries", "fetches"]
+
+
 def test_the_start_of_a_run_measures_for_some_milliseconds_and_the_report_the_rest(monkeypatch):
     """Rounds and readings of the clock take their time on an artificial, disturbed machine."""
     plain, hooked, inside = times()

@@ -100,13 +100,13 @@ def _correct(snapshot: Snapshot) -> Correction:
         needs = [[factors.calls * cost for cost in need] for need in needs]
     for tree, need in zip(snapshot.threads, needs, strict=True):
         overhead += sum(need)
-        paid = list(zip(tree.nodes.self_ns, need, strict=True))
-        clamped += sum([cost - self_ns for self_ns, cost in paid if cost > self_ns])
+        own = tree.nodes.self_ns
+        clamped += sum([cost - ns for ns, cost in zip(own, need, strict=True) if cost > ns])
         columns.append(
             tuple(
                 [
-                    (round(self_ns - cost) if cost else self_ns) if self_ns >= cost else 0
-                    for self_ns, cost in paid
+                    (round(ns - cost) if cost else ns) if ns >= cost else 0
+                    for ns, cost in zip(own, need, strict=True)
                 ]
             )
         )
