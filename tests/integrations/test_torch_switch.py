@@ -18,10 +18,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastprof.integrations import torch_loop  # noqa: E402
+from fastprof.integrations._torch import data as torch_data  # noqa: E402
 from fastprof.integrations._torch import owner as torch_owner  # noqa: E402
 from fastprof.integrations._torch import phases  # noqa: E402
 from fastprof.integrations._torch.phases import Phases  # noqa: E402
-from fastprof.session import current  # noqa: E402
+from fastprof.session import current, own_time  # noqa: E402
+from fastprof.session.loaders import worker_stats  # noqa: E402
+from fastprof.session.own_time import OwnTime  # noqa: E402
 from fastprof.session.part import Part  # noqa: E402
 from fastprof.session.profiler import run_of  # noqa: E402
 from torch_programs import Items, counted_calls, loader  # noqa: E402
@@ -511,6 +514,37 @@ def test_a_plain_step_makes_few_calls_of_fastprof(loads, training) -> None:
     # One step in 50 has other work, and one batch in 16 is watched.
     assert sum(calls.values()) < (700 if loads else 350), calls
     assert loop.report().in_phase("all").steps.count == 125
+
+
+def test_the_time_of_a_watched_batch_counts_as_often_as_there_are_such(monkeypatch) -> None:
+    """Two of 16 batches are watched if no worker loads them; the time of one counted 16 times."""
+    now, watched, taken = [0], [0], [0]
+
+    before, took = worker_stats.Pass.before, OwnTime.took
+
+    def slow(watch: Any, iterator: Any) -> None:
+        before(watch, iterator)
+        watched[0] += 1
+        now[0] += 1_000
+
+    def counted(own: OwnTime, began: int, ns: int, *more: int) -> None:
+        took(own, began, ns, *more)
+        taken[0] += own.ns - ns
+
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0, log_every=0) as loop:
+        model, optimizer = made()
+        batches = iter(torch.utils.data.DataLoader([torch.ones(4)] * 400, batch_size=2))
+        train(model, optimizer, islice(batches, 20))
+        assert run_of(loop.profiler).switch_sections(False)
+        train(model, optimizer, islice(batches, 12))
+        for module in (torch_data, own_time):
+            monkeypatch.setattr(module, "clock", lambda: now[0])
+        monkeypatch.setattr(worker_stats.Pass, "before", slow)
+        monkeypatch.setattr(OwnTime, "took", counted)
+        train(model, optimizer, islice(batches, 160))
+        monkeypatch.undo()
+    assert watched[0] == 20
+    assert taken[0] == 20 * 1_000
 
 
 def hooks_of_optimizers() -> list[Any]:

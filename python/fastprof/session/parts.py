@@ -70,23 +70,31 @@ class Parts(list[Part]):
         """Return the part of that class."""
         return next(part for part in self if isinstance(part, kind))
 
-    #: Those that override ``at_step``, as half of the parts do, of how many: integrations add and
-    #: remove theirs.
-    _at_steps: tuple[int, Sequence[Part]] = (0, ())
-    #: They, and the number of steps after which each has work.
+    #: Number of parts, and by method those that override it: integrations add and remove theirs.
+    _known: tuple[int, dict[str, list[Part]]] = (0, {})
+    #: Parts with work at steps, and the number of steps after which each has some.
     _planned: Sequence[tuple[int, Part]] = ()
+    _planned_of = 0  # number of parts
+
+    def with_own(self, method: str) -> Sequence[Part]:
+        """Return the parts that override ``method`` of :class:`~fastprof.session.part.Part`."""
+        if len(self) != self._known[0]:
+            self._known = len(self), {}
+        known = self._known[1]
+        if method not in known:
+            default = getattr(Part, method)
+            known[method] = [part for part in self if getattr(type(part), method) is not default]
+        return known[method]
 
     def plan(self, count: int) -> int:
         """Return the number of steps after which a part has work; ``count`` have ended."""
-        if len(self) != self._at_steps[0]:
-            at_steps = [part for part in self if type(part).at_step is not Part.at_step]
-            self._at_steps = len(self), at_steps
-        self._planned = [(part.next_step(count), part) for part in self._at_steps[1]]
+        self._planned_of = len(self)
+        self._planned = [(part.next_step(count), part) for part in self.with_own("at_step")]
         return min([due for due, _ in self._planned])
 
     def due(self, count: int) -> list[Part]:
         """Return the parts that have work after ``count`` steps, by the last :meth:`plan`."""
-        if len(self) != self._at_steps[0]:
+        if len(self) != self._planned_of:
             self.plan(count - 1)
         return [part for due, part in self._planned if due <= count]
 

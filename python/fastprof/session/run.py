@@ -227,7 +227,7 @@ class Run:
         """Begin another phase: :meth:`fastprof.Profiler.enter_phase`."""
         if self._state == _RUNNING:
             if self._phase.is_here():
-                self._each(self.parts, "phase_changes")
+                self._each(self.parts.with_own("phase_changes"), "phase_changes")
                 if phase != "steps":
                     self.phase_begins()
             self._phase.enter(phase)
@@ -258,7 +258,7 @@ class Run:
         """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         if self._state == _RUNNING:
             if self._phase.is_here():
-                self._each(self.parts, "phase_changes")
+                self._each(self.parts.with_own("phase_changes"), "phase_changes")
             self._phase.leave(phase)
 
     def switch_sections(self, on: bool) -> bool:
@@ -342,7 +342,7 @@ class Run:
 
     def phase_begins(self) -> None:
         """Let the parts know that another phase begins."""
-        changed = [part.phase_begins() for part in self.parts]
+        changed = [part.phase_begins() for part in self.parts.with_own("phase_begins")]
         if any(changed):
             self.recorder.next_event = self.parts.plan(self.recorder.steps)
 

@@ -230,10 +230,14 @@ class Loaders:
             observed = watch is not None and (samples or watch.workers)
             phases.fetching = True
             try:
-                if watch is not None and (observed or watch.delivered is not None):
-                    watch.before(iterator)
                 if samples:
                     own.took(began, ns, apart_ns, samples)
+                    ns, apart_ns, began = own.ns, own.apart_ns, clock()
+                if watch is not None and (observed or watch.delivered is not None):
+                    watch.before(iterator)
+                if samples:  # without workers, only the batch after it has this, too
+                    each = watch is not None and watch.workers
+                    own.took(began, ns, apart_ns, samples if each else 2)
                 batch = loading.next_batch(tag, iterator, DATA, original)
                 if watch is not None and observed:
                     watch.after(iterator)
