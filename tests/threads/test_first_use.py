@@ -18,7 +18,7 @@ class Slow:
         if name == "fastprof.report" and threading.current_thread() is first:
             begun.set()
             _imp.release_lock()  # as it is between two finders
-            for _ in range(30):
+            for _ in range(10):
                 if turn.wait(0.1) or "fastprof.report.figures" in locks:
                     break
             _imp.acquire_lock()
