@@ -516,7 +516,7 @@ def burn(seconds):
 
 recorder = Recorder(backend=BACKEND, skip_steps=1)
 recorder.start_sections(); recorder.enable(); recorder.mark()
-for _ in range(11):
+for _ in range(6):
     with profile_section("data"):
         burn(0.02)
     burn(0.04)
@@ -529,11 +529,11 @@ for other in others:
 steps = take_snapshot(recorder).steps
 split = dict(steps.split)
 # A quarter of the CPU is left for this thread, and it needed 40 ms outside of data.
-assert split["cpu_wait"] > 10 * 40e6, split
+assert split["cpu_wait"] > 5 * 40e6, split
 # Of the latter is what a host takes from a virtual machine.
 assert split["cpu_wait"] > split["other"], split
 # What it waited in data is of that kind.
-assert split["data"] > 10 * 40e6, split
+assert split["data"] > 5 * 40e6, split
 ready = sum(steps.series.cpu_wait_ns)
 assert split["cpu_wait"] * 1.2 < ready <= steps.sum_ns, (ready, split)
 """,

@@ -254,6 +254,7 @@ def spin():
 threads = [threading.Thread(target=spin) for _ in range(3)]
 for t in threads: t.start()
 recorder = Recorder(backend={backend!r})
+assert count(recorder) == 0  # each child would import what it needs
 recorder.enable()
 for i in range(10):
     leaf()
