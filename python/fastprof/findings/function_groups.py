@@ -213,17 +213,26 @@ def is_of_modules(key: Key) -> bool:
     return _path(key.file).endswith("torch/nn/modules/module.py")
 
 
-def sought(key: Key) -> bool:
-    """Return whether a key may belong to any group; most do not, and a file may hold any name."""
-    kind, name, qualname = key.kind, key.name, key.qualname
-    if kind == "python":
-        if len(name) > _LONGEST or len(qualname) > _LONGEST:
-            return False
-        matches = _names_sought(key.file)
-        return matches(name) is not None or (name != qualname and matches(qualname) is not None)
-    if kind == "c":
-        return len(name) <= _LONGEST and _ANY_C.search(name) is not None
-    return kind == "section"
+def sought(keys: Sequence[Key]) -> list[int]:
+    """Return the numbers of the keys that may belong to any group; most do not.
+
+    There may be a million, and a file may hold any name.
+    """
+    tests = {file: _names_sought(file) for file in {key.file for key in keys}}
+    found = []
+    for i, key in enumerate(keys):
+        kind, name = key.kind, key.name
+        if kind == "python":
+            qualname, matches = key.qualname, tests[key.file]
+            if len(name) > _LONGEST or len(qualname) > _LONGEST:
+                continue
+            if matches(name) or (name != qualname and matches(qualname)):
+                found.append(i)
+        elif kind == "section" or (
+            kind == "c" and len(name) <= _LONGEST and _ANY_C.search(name) is not None
+        ):
+            found.append(i)
+    return found
 
 
 #: Writing a batch's descriptor, or a checkpoint, is not logging.

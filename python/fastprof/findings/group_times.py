@@ -56,21 +56,19 @@ class GroupTime:
     sites: dict[tuple[int, int], Site] = field(default_factory=dict)
 
 
-def marks(
-    keys: Sequence[Key], groups: Mapping[str, Match], sought: Match = lambda key: True
-) -> list[int]:
+def marks(keys: Sequence[Key], groups: Mapping[str, Match], sought: Sequence[int]) -> list[int]:
     """Return per key one bit for each group to which it belongs, and a bit for an import.
 
     Args:
         groups: name -> test.
-        sought: whether a key may belong to any group: a quick test before the others.
+        sought: the numbers of the keys that may belong to a group.
     """
-    imported = 1 << len(groups)
-    those = imports(keys)
-    return [
-        imported if i in those else _bits(key, groups) if sought(key) else 0
-        for i, key in enumerate(keys)
-    ]
+    bits = [0] * len(keys)
+    for i in sought:
+        bits[i] = _bits(keys[i], groups)
+    for i in imports(keys):
+        bits[i] = 1 << len(groups)
+    return bits
 
 
 def walk(

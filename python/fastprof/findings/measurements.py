@@ -263,7 +263,8 @@ class Facts:
     @Lazy
     def _marks(self) -> Sequence[int]:
         """The groups of each key."""
-        return marks(self.report.view.keys, GROUPS, sought)
+        keys = self.report.view.keys
+        return marks(keys, GROUPS, sought(keys))
 
     def hot_in(self, group: str) -> Hot | None:
         """Return the program's function with most of a group's time; None if unknown."""
@@ -540,8 +541,8 @@ class Facts:
     @Lazy
     def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
         """The functions that may belong to a group."""
-        keyed = ((row, key_of(row)) for row in self.report.functions)
-        return [(row, key) for row, key in keyed if sought(key)]
+        keyed = [(row, key_of(row)) for row in self.report.functions]
+        return [keyed[i] for i in sought([key for _, key in keyed])]
 
     def _from_table(self, group: str) -> Use:
         """Return a use without contexts: cumulative times of matches, as if none nested."""
