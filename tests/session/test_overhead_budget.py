@@ -248,7 +248,7 @@ def test_windows_after_epochs_cost_what_plain_steps_leave_of_the_budget(clock: l
     spent, began, seen = loop.costs_ns, loop.now, len(loop.with_hook)
     for _ in range(600):
         loop.run(windows, 64, loop.steps)
-        windows.phase_begins()
+        windows.phase_begins("outside")
     assert (loop.costs_ns - spent) / (loop.now - began) <= 0.0115
     assert len(loop.with_hook) - seen >= 4 * WINDOW
 
@@ -282,6 +282,20 @@ def test_the_first_look_at_plain_steps_does_not_say_what_looks_cost(clock: list[
         assert changes.due == 1_000 + rarely
 
 
+def test_work_that_the_full_look_has_seen_three_times_is_not_recorded_on_credit(
+    clock: list[Loop],
+) -> None:
+    """Three ends of epochs after the look cost a run of 250 more steps several per cent."""
+    clock.append(loop := Loop(20_000_000, 10_000_000))
+    windows = windows_of(loop)
+    while windows._looks or loop.hooked or windows._judged_at != sys.maxsize:
+        loop.run(windows, 1, loop.steps)
+        if loop.steps % 20 == 0 and windows._looks:
+            windows.phase_begins("outside")
+    assert not windows.phase_begins("outside")
+    assert windows.phase_begins("validation")
+
+
 def test_one_dear_interval_takes_no_automatic_sections(clock: list[Loop]) -> None:
     clock.append(loop := Loop(17_000_000, 1_000_000, own_ns=20_000))
     windows = windows_of(loop)
@@ -302,7 +316,7 @@ def test_a_note_counts_the_validations_without_functions(clock: list[Loop]) -> N
     for _ in range(40):
         loop.run(windows, 50, loop.steps)
         if not loop.hooked:
-            missing += not windows.phase_begins()
+            missing += not windows.phase_begins("validation")
         loop.now += 2_000_000_000
     assert missing > 5
     with fastprof.Profiler(gpu=False, functions=False) as prof:
@@ -322,7 +336,7 @@ def test_a_validation_may_begin_in_any_step_of_the_block_that_ends_the_look(
         loop.run(windows, 1, loop.steps)
     loop.run(windows, into, loop.steps)
     assert windows._looks
-    assert windows.phase_begins()
+    assert windows.phase_begins("validation")
     loop.run(windows, 1, loop.steps)
     assert windows._state == function_windows._HOOKED
 

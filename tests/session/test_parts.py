@@ -24,8 +24,8 @@ class Noted(Part):
     def phase_changes(self, count: int) -> None:
         self.calls.append(f"phase at {count}")
 
-    def phase_begins(self) -> bool:
-        self.calls.append("begins")
+    def phase_begins(self, phase: str) -> bool:
+        self.calls.append(f"{phase} begins")
         return False
 
 
@@ -44,8 +44,8 @@ def test_a_part_that_comes_or_goes_between_steps_is_called_from_then_on() -> Non
         prof.enter_phase("validation")
         prof.leave_phase("validation")
         prof.step()
-    assert first.calls == ["phase at 1", "begins", "phase at 1", "step 2", "step 3"]
-    assert second.calls == ["step 3", "phase at 3", "begins", "phase at 3", "step 4"]
+    assert first.calls == ["phase at 1", "validation begins", "phase at 1", "step 2", "step 3"]
+    assert second.calls == ["step 3", "phase at 3", "validation begins", "phase at 3", "step 4"]
 
 
 def test_a_phase_of_the_run_calls_the_parts_that_have_work() -> None:

@@ -10,6 +10,7 @@ See docs/decisions/0049-windows.md.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -118,7 +119,8 @@ class FunctionWindows(Part):
         self._measured = 0  # steps of it, before the last block
         self._judged_at = sys.maxsize  # number of steps after which plain ones can be compared
         self._recorded_from = 0  # when the hook was set for work other than steps, in ns; 0: not
-        self._phases = self._left_out = 0  # work other than steps; without functions
+        self._phases: Counter[str] = Counter()  # work other than steps, by phase of the run
+        self._left_out = 0  # such work without functions
         #: Time spent so far on removing and restoring the hook.
         self.cost_ns = 0
         self._settled = 0  # steps with the hook that are not measured
@@ -163,13 +165,14 @@ class FunctionWindows(Part):
             self._lost(str(error))
         self.cost_ns += time.perf_counter_ns() - began
 
-    def phase_begins(self) -> bool:
+    def phase_begins(self, phase: str) -> bool:
         """Restore the hook, if recorded work other than a step begins.
 
         Returns whether it ended plain steps; the current step still counts separately.
         """
+        self._phases[phase] += 1
         try:
-            return self._interrupt()
+            return self._interrupt(phase)
         except own_errors() as error:  # BusyError; steps are measured from the next one on
             self._lost(str(error))
             return True
@@ -320,12 +323,11 @@ class FunctionWindows(Part):
         self._recorded_from = 0
         self._plan(count)
 
-    def _interrupt(self) -> bool:
+    def _interrupt(self, phase: str) -> bool:
         if self._state != _PLAIN or not self._valid:
             return False
         if not self._looks and self._budget is not None:
-            self._phases += 1
-            if self._phases > _FIRST_PHASES and not self._budget.is_free():
+            if self._phases[phase] > _FIRST_PHASES and not self._budget.is_free():
                 self._left_out += 1
                 return False
             self._recorded_from = time.perf_counter_ns()

@@ -54,8 +54,12 @@ class Part:
     def sections_switched(self, on: bool) -> None:
         """Note that a part has switched automatic sections of the next steps."""
 
-    def phase_begins(self) -> bool:
-        """Prepare for work other than a step; return whether :meth:`next_step` has changed."""
+    def phase_begins(self, phase: str) -> bool:
+        """Prepare for work other than a step; return whether :meth:`next_step` has changed.
+
+        Args:
+            phase: the phase of the run that it belongs to, or "workers" of a loader.
+        """
         return False
 
     def phase_changes(self, count: int) -> None:

@@ -229,7 +229,7 @@ class Run:
             if self._phase.is_here():
                 self._each(self.parts.with_own("phase_changes"), "phase_changes")
                 if phase != "steps":
-                    self.phase_begins()
+                    self.phase_begins(phase)
             self._phase.enter(phase)
 
     @property
@@ -340,9 +340,9 @@ class Run:
                 self.protect(part.kind, part.at_step, count)
         self.recorder.next_event = self.parts.plan(count)
 
-    def phase_begins(self) -> None:
+    def phase_begins(self, phase: str) -> None:
         """Let the parts know that another phase begins."""
-        changed = [part.phase_begins() for part in self.parts.with_own("phase_begins")]
+        changed = [part.phase_begins(phase) for part in self.parts.with_own("phase_begins")]
         if any(changed):
             self.recorder.next_event = self.parts.plan(self.recorder.steps)
 
