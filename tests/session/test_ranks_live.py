@@ -602,6 +602,7 @@ def test_a_rank_says_that_it_has_ended_whatever_fails_at_the_end(monkeypatch, ca
         raise ValueError("odd")
 
     monkeypatch.setattr(live._Talk, fails, fail)
+    monkeypatch.setattr(live, "LAST_S", 0.5)
     place = Place()
     run_in(place, monkeypatch, caplog, rank=0, seconds=0.4, asks=True)
     deadline = time.monotonic() + 20
