@@ -56,3 +56,17 @@ def test_a_run_of_short_steps_is_seldom_interrupted(clock: Clock) -> None:
             clock.ns += 130_000
             prof.step()
     assert len([count for count in before if count > 1000]) <= 9_000 / (100 / 0.13) + 25
+
+
+def test_a_program_that_takes_the_metrics_gets_them_when_they_are_due(clock: Clock) -> None:
+    with fastprof.Profiler(functions=False, gpu=False) as prof:
+        last = []
+        for count, _ in enumerate(prof.loader(range(1000), name="a"), 1):
+            clock.ns += 130_000
+            with fastprof.profile_section("forward"):
+                pass
+            prof.step()
+            if count % 50 == 0:
+                last.append(prof.last_metrics["profile/train/dl_a/time_forward_ms"])
+    assert len({id(metric) for metric in last}) == 20
+    assert {metric.count for metric in last} == {50}

@@ -243,7 +243,7 @@ class Profiler:
     @property
     def last_metrics(self) -> Mapping[str, Metric]:
         """The latest value, sum and count of every metric key emitted so far."""
-        return dict(self._run.parts.of(MetricEmitter).last)
+        return self._run.parts.of(MetricEmitter).latest()
 
     def snapshot(self) -> Snapshot:
         """Return the recording so far, raw."""

@@ -24,7 +24,7 @@ class MetricEmitter(Part):
         logger: the program's; None: metrics are kept, not logged.
         report: returns the report of the run.
         others: returns further values of each emission.
-        pace: when metrics that no logger takes are due; None: as others.
+        pace: when metrics are due that neither a logger nor the program takes; None: as others.
 
     Raises:
         TypeError: ``logger`` is not a logger.
@@ -57,8 +57,12 @@ class MetricEmitter(Part):
         self._faults = faults
         #: A logger that takes the report of the run as well.
         self._log_report = getattr(logger, "log_report", None)
-        #: The latest metric of every key.
-        self.last: dict[str, Metric] = {}
+        self._last: dict[str, Metric] = {}
+
+    def latest(self) -> dict[str, Metric]:
+        """Return the latest metric of every key; a program that asks gets them as a logger does."""
+        self._pace = None
+        return dict(self._last)
 
     def next_step(self, count: int) -> int:
         if self._every and self._pace is not None:
@@ -94,7 +98,7 @@ class MetricEmitter(Part):
         """Log the metrics of ``split`` since its last emission, if there are any."""
         self.collect(validating=split == "val")
         taken = self._window.take(split)
-        self.last.update(taken)
+        self._last.update(taken)
         values = {key: metric.value_ms for key, metric in taken.items()}
         if split == "train":
             values.update(self._others())
