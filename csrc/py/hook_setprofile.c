@@ -276,6 +276,15 @@ fp_setprofile_stop(fp_recorder *r)
         /* Another tool took or emptied the slot; leave it alone. */
         r->recording.displaced = 1;
     }
+    end((fp_hook *)hook);
+    /* Before 3.12 a hook that stays in an idle thread costs nothing; later, all
+     * code is instrumented until that thread goes on.  Audit hooks run here, and
+     * what is raised in them is lost: so only if there is such a thread. */
+    if (!FP_DIRECT_PROFILE && !fp_guard_is_alone() &&
+        !fp_compat_has_profile_func(&current) &&
+        fp_compat_profile_is_elsewhere(is_over)) {
+        fp_compat_set_profile_elsewhere(NULL, NULL, is_over);
+    }
     PyObject *threading = Py_XNewRef(r->state->threading);
     if (threading != NULL) {
         PyObject *theirs = PyObject_CallMethod(threading, "getprofile", NULL);

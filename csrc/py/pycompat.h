@@ -505,11 +505,30 @@ fp_compat_immortal(PyObject *object)
 #endif
 }
 
-/* Sets [func] in every other thread without a foreign profile function.  Since
- * 3.14 it can only be set in all threads at once, so nothing is done if one of
- * them has a foreign function.  PyEval_SetProfileAllThreads walks a list that
- * may change meanwhile (python/cpython#137400); before that was fixed in
- * 3.14.1, each thread is looked up again before it is changed. */
+/* Has another thread a profile function of a recording that is over?  Without
+ * the GIL that thread may end meanwhile. */
+static inline int
+fp_compat_profile_is_elsewhere(int (*is_over)(PyObject *arg))
+{
+    if (FP_FREE_THREADED) {
+        return 0;
+    }
+    PyThreadState *me = PyThreadState_Get();
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; t != NULL; t = PyThreadState_Next(t)) {
+        if (t != me && t->c_profileobj != NULL && is_over(t->c_profileobj)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Sets [func], or none if it is NULL, in every other thread without a foreign
+ * profile function.  Since 3.14 it can only be set in all threads at once, so
+ * nothing is done if one of them has a foreign function.
+ * PyEval_SetProfileAllThreads walks a list that may change meanwhile
+ * (python/cpython#137400); before that was fixed in 3.14.1, each thread is
+ * looked up again before it is changed. */
 static inline void
 fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
                                 int (*is_over)(PyObject *arg))

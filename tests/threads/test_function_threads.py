@@ -108,6 +108,35 @@ def test_a_thread_that_was_idle_between_two_recordings_is_recorded(backend: str)
     assert seen == [100, 200, 300]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the hook of a thread costs only that one")
+def test_an_idle_thread_keeps_no_hook(backend: str) -> None:
+    """While a thread has a profile function, CPython instruments the code of all threads."""
+    run_child(
+        f"BACKEND = {backend!r}\n"
+        """
+import dis, io, threading
+from fastprof.capture import Recorder
+def f(): return len(())
+def instrumented():
+    f()
+    text = io.StringIO()
+    dis.dis(f, file=text, adaptive=True)
+    return "INSTRUMENTED" in text.getvalue()
+begun = threading.Event()
+def waits():
+    begun.set()
+    threading.Event().wait()
+threading.Thread(target=waits, daemon=True).start()
+begun.wait()
+r = Recorder(backend=BACKEND)
+r.enable()
+assert instrumented()
+r.disable()
+assert not instrumented()
+"""
+    ).check()
+
+
 def test_the_profile_function_of_another_thread_is_left_alone(backend: str) -> None:
     begin, go_on = threading.Event(), threading.Event()
     seen: list[object] = []
