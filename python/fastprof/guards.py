@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 
 _E = TypeVar("_E", bound=BaseException)
 
-#: An instruction that raises an error of its own frame, or at which ``throw`` does.  From 3.15 on
+#: An instruction that raises an error of its own frame, or at which ``throw`` does.  From 3.13 on
 #: ``throw`` raises where the generator would go on, as an asynchronous exception does: that passes,
 #: because an error that is lost is worse.
 _RAISING = {
