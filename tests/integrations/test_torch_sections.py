@@ -606,10 +606,10 @@ def test_the_forward_of_a_module_that_calls_itself_ends_with_the_outermost_call(
             output.backward()
             optimizer.step()
     assert (counts(loop)["forward"], counts(loop)["backward"]) == (4 + bool(raises), 4)
-    # Each step has seven calls of 4 ms.
+    # Each step has seven calls of 4 ms, and the call that raises three of 2 ms.
     report = loop.report().in_phase("all")
     assert report.steps.count == 4
-    assert report.section("forward").total_ms >= 4 * 7 * 4
+    assert report.section("forward").total_ms >= 4 * 7 * 4 + 3 * 2 * bool(raises)
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
     if not raises and rows(loop)["(unaccounted)"] > 4 * 4:

@@ -245,6 +245,12 @@ class Phases:
             return False
         return self.plain_ends is None or not self.plain_ends.stepping
 
+    def _call_is_over(self) -> None:
+        """A call that Ctrl-C ended was never reported: let the next one be reported."""
+        if self.in_call:
+            self.in_call = False
+            self.on_watching()
+
     # -- steps without sections
 
     def switch(self, on: bool) -> bool:
@@ -673,9 +679,9 @@ class Phases:
     def start_begins(self, validates: bool) -> None:
         """Handle the creation of an iterator over batches."""
         FORWARD.leave_now()
-        self.in_call = False
         self._returned = 0
         self._optimizers.clear()
+        self._call_is_over()
         if validates:
             self.begin_evaluation()
         else:
@@ -685,9 +691,9 @@ class Phases:
         """Handle the start of a fetch."""
         if self._returned:
             self._came_next(backward=False)
-        self.in_call = False
         self._backwards = 0
         self._optimizers.clear()
+        self._call_is_over()
         if validates and not self.infers:
             self.begin_evaluation()
             return
