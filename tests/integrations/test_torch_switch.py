@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from fastprof.integrations import torch_loop  # noqa: E402
 from fastprof.integrations._torch import data as torch_data  # noqa: E402
 from fastprof.integrations._torch import owner as torch_owner  # noqa: E402
-from fastprof.integrations._torch import phases  # noqa: E402
+from fastprof.integrations._torch import phase_state  # noqa: E402
 from fastprof.integrations._torch.phases import Phases  # noqa: E402
 from fastprof.session import current, own_time  # noqa: E402
 from fastprof.session.loaders import worker_stats  # noqa: E402
@@ -384,7 +384,7 @@ PROGRAMS = [
 
 @pytest.fixture(autouse=True)
 def no_optimizers_of_other_tests(request, monkeypatch):
-    monkeypatch.setattr(phases, "_FIRST_STEPS", 0)  # steps are plain early
+    monkeypatch.setattr(phase_state, "_FIRST_STEPS", 0)  # steps are plain early
     monkeypatch.setattr(torch_loop, "has_compiled", lambda: False)
     if (
         getattr(request.node, "callspec", None)
