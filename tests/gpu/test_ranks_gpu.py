@@ -21,13 +21,14 @@ from fastprof import Profiler, profile_section
 from fastprof.capture import gpu_find
 import fastprof.ranks.blocks as blocks
 import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.pace as pace
 import fastprof.ranks.exchange.recording as recording
 
 gpu_find._TOOLKITS = "/nowhere*"
 gpu_find.SONAMES = ()
 gpu_find._wheel_folders = list
 # As with windows of ten seconds, but five times as fast.
-live._PUBLISH_S, live._LOOK_S = 1.0, 0.2
+pace.PUBLISH_S, pace.LOOK_S = 1.0, 0.2
 blocks.WINDOW_S = recording._SECONDS = 2.0
 recording._uses_cuda = lambda: True
 

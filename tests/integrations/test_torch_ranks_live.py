@@ -23,10 +23,11 @@ import fastprof.ranks.blocks as blocks
 import fastprof.ranks.live.heard as heard
 import fastprof.ranks.live.judge as judge
 import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.pace as pace
 import fastprof.ranks.exchange.recording as recording
 
 # As with windows of ten seconds, but five times as fast.
-live._PUBLISH_S, live._LOOK_S = 1.0, 0.2
+pace.PUBLISH_S, pace.LOOK_S = 1.0, 0.2
 heard.SILENT_S = judge.SILENT_S = 3.0
 blocks.WINDOW_S = recording._SECONDS = 2.0
 

@@ -18,11 +18,12 @@ import pytest
 from fastprof import Profiler, profile_section
 from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
 from fastprof.ranks.cause import sections_of
-from fastprof.ranks.exchange import live
+from fastprof.ranks.exchange import live, pace
 from fastprof.ranks.exchange.channel import REQUEST, Ended
 from fastprof.ranks.exchange.directory import DirectoryChannel
 from fastprof.ranks.exchange.find import job_mark
 from fastprof.ranks.exchange.recording import Recording, _spent
+from fastprof.ranks.exchange.talk import Talk
 from fastprof.ranks.exchange.tcpstore import NotAStoreError
 from fastprof.ranks.live.window import RankWindow, Request, decode, encode
 from fastprof.session.profiler import run_of
@@ -35,10 +36,11 @@ import fastprof.ranks.blocks as blocks
 import fastprof.ranks.live.heard as heard
 import fastprof.ranks.live.judge as judge
 import fastprof.ranks.exchange.live as live
+import fastprof.ranks.exchange.pace as pace
 import fastprof.ranks.exchange.recording as recording
 
 # As with windows of ten seconds, but ten times as fast.
-live._PUBLISH_S, live._LOOK_S, live._PATIENCE_S = 0.5, 0.1, 1.0
+pace.PUBLISH_S, pace.LOOK_S, pace.PATIENCE_S = 0.5, 0.1, 1.0
 heard.SILENT_S = judge.SILENT_S = 2.0
 judge._DETAIL_S = 1.0
 blocks.WINDOW_S = recording._SECONDS = 1.0
@@ -462,8 +464,8 @@ def test_hostile_files_are_ignored_and_said_once(tmp_path):
 
 
 def test_metrics_of_ranks_reach_the_logger_of_rank_0(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "_PUBLISH_S", 0.1)
-    monkeypatch.setattr(live, "_LOOK_S", 0.05)
+    monkeypatch.setattr(pace, "PUBLISH_S", 0.1)
+    monkeypatch.setattr(pace, "LOOK_S", 0.05)
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
     logged = {}
@@ -539,9 +541,9 @@ def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0, asks=False):
     """Be a rank of two that meet in ``place``; return what was logged, and the report."""
     find = place if callable(place) else lambda job, world: place
     monkeypatch.setattr(live, "find_channel", find)
-    monkeypatch.setattr(live, "_LOOK_S", 0.1)
-    for name in ("_PUBLISH_S", "_RETRY_S"):
-        monkeypatch.setattr(live, name, 0.2)
+    monkeypatch.setattr(pace, "LOOK_S", 0.1)
+    for name in ("PUBLISH_S", "RETRY_S"):
+        monkeypatch.setattr(pace, name, 0.2)
     for name, value in {
         "RANK": rank,
         "WORLD_SIZE": 2,
@@ -577,7 +579,7 @@ def test_a_store_that_is_away_for_a_while_is_used_again(monkeypatch, caplog):
 
 
 def test_a_store_that_stays_away_is_told_once(monkeypatch, caplog):
-    monkeypatch.setattr(live, "_LOST_S", 0.3)
+    monkeypatch.setattr(pace, "LOST_S", 0.3)
     said, report = run_in(Place(TimeoutError("away"), since=1), monkeypatch, caplog, seconds=2.0)
     assert said.count("Ranks are not compared any more: TimeoutError: away") == 1
     assert [note for note in report.notes if "not compared any more" in note]
@@ -601,8 +603,8 @@ def test_a_rank_says_that_it_has_ended_whatever_fails_at_the_end(monkeypatch, ca
     def fail(*args):
         raise ValueError("odd")
 
-    monkeypatch.setattr(live._Talk, fails, fail)
-    monkeypatch.setattr(live, "LAST_S", 0.5)
+    monkeypatch.setattr(Talk, fails, fail)
+    monkeypatch.setattr(pace, "LAST_S", 0.5)
     place = Place()
     run_in(place, monkeypatch, caplog, rank=0, seconds=0.4, asks=True)
     deadline = time.monotonic() + 20
@@ -614,8 +616,8 @@ def test_a_rank_says_that_it_has_ended_whatever_fails_at_the_end(monkeypatch, ca
 def test_what_rank_0_has_heard_is_told_although_the_place_then_hangs(tmp_path, monkeypatch):
     hangs = threading.Event()
     monkeypatch.setattr(DirectoryChannel, "close", lambda self, last: hangs.wait(30))
-    monkeypatch.setattr(live, "LAST_S", 0.3)
-    monkeypatch.setattr(live, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(pace, "LAST_S", 0.3)
+    monkeypatch.setattr(pace, "PATIENCE_S", 1.0)
     folder = alone(monkeypatch, tmp_path)
     prof = started_at(folder)
     prof.stop()
@@ -646,8 +648,8 @@ sys.modules.update({"torch": torch, "torch.distributed": distributed})
 from fastprof import Profiler, profile_section
 from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
 from fastprof.ranks.cause import sections_of
-from fastprof.ranks.exchange import live, tcpstore
-live._LOOK_S = live._PUBLISH_S = live._RETRY_S = 0.01
+from fastprof.ranks.exchange import live, pace, tcpstore
+pace.LOOK_S = pace.PUBLISH_S = pace.RETRY_S = 0.01
 tcpstore.TIMEOUT_S = %s
 prof = Profiler(gpu=False).start()
 for _ in range(30):
@@ -709,8 +711,8 @@ os.environ.update(RANK="1", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r}
 from fastprof import Profiler, profile_section
 from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
 from fastprof.ranks.cause import sections_of
-from fastprof.ranks.exchange import live
-live._LOOK_S = live._PUBLISH_S = 0.05
+from fastprof.ranks.exchange import live, pace
+pace.LOOK_S = pace.PUBLISH_S = 0.05
 with Profiler(functions=False, gpu=False) as prof:
     for _ in range(20):
         time.sleep(0.01); prof.step()
@@ -733,8 +735,8 @@ os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r}
 from fastprof import Profiler, profile_section
 from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
 from fastprof.ranks.cause import sections_of
-from fastprof.ranks.exchange import live
-live._LOOK_S = live._PUBLISH_S = 0.01
+from fastprof.ranks.exchange import live, pace
+pace.LOOK_S = pace.PUBLISH_S = 0.01
 prof = Profiler(functions=False, gpu=False).start()
 for _ in range(20):
     time.sleep(0.005); prof.step()
@@ -745,8 +747,8 @@ for _ in range(20):
 
 
 def alone(monkeypatch, folder, publish_s=0.2):
-    monkeypatch.setattr(live, "_PUBLISH_S", publish_s)
-    monkeypatch.setattr(live, "_LOOK_S", 0.05)
+    monkeypatch.setattr(pace, "PUBLISH_S", publish_s)
+    monkeypatch.setattr(pace, "LOOK_S", 0.05)
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": folder}.items():
         monkeypatch.setenv(name, str(value))
     return folder / f"fastprof-{job_mark(2)}"
@@ -763,7 +765,7 @@ def started_at(folder):
 
 
 def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "LAST_S", 20.0 * time_scale())
+    monkeypatch.setattr(pace, "LAST_S", 20.0 * time_scale())
     folder = alone(monkeypatch, tmp_path)
     prof = started_at(folder)
     began = time.monotonic()
@@ -779,7 +781,7 @@ def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, mo
 
 
 def test_rank_0_waits_for_a_rank_that_does_not_end_a_few_seconds_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "LAST_S", 0.3)
+    monkeypatch.setattr(pace, "LAST_S", 0.3)
     folder = alone(monkeypatch, tmp_path)
     prof = started_at(folder)
     prof.stop()
@@ -886,7 +888,7 @@ def test_of_two_processes_that_both_write_as_one_rank_one_makes_way(monkeypatch,
         for number in numbers:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "getpid", lambda number=number: number)
-                talk = live._Talk(place, job_mark(2), Unrecorded(), Known(), print)
+                talk = Talk(place, job_mark(2), Unrecorded(), Known(), print)
                 talk.owns_number = number
                 talks.append(talk)
         first, second = talks
@@ -919,7 +921,7 @@ def test_a_hostile_number_of_ranks_takes_no_more_memory_than_a_thousand(monkeypa
 
     place = Counts()
     monkeypatch.setattr(Known, "world_size", 999_999_999)
-    talk = live._Talk(place, job_mark(2), Unrecorded(), Known(), print)
+    talk = Talk(place, job_mark(2), Unrecorded(), Known(), print)
     talk.go_on()
     talk._judge_at = 0.0
     talk.go_on()
@@ -952,10 +954,10 @@ from fastprof import Profiler, profile_section
 from fastprof.ranks.blocks import HeardRank, add_blocks, run_in_blocks
 from fastprof.ranks.cause import sections_of
 from fastprof.ranks.live.window import RankWindow, encode
-from fastprof.ranks.exchange import live
+from fastprof.ranks.exchange import live, pace
 from fastprof.ranks.exchange.find import job_mark
 from fastprof.ranks.exchange.recording import Recording
-live._LOOK_S = live._PUBLISH_S = 0.05
+pace.LOOK_S = pace.PUBLISH_S = 0.05
 folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
 os.mkdir(folder)
 with open(os.path.join(folder, "window-1"), "wb") as file:
@@ -1002,11 +1004,11 @@ ended.append(time.monotonic())
 
 
 def test_a_run_that_ends_at_once_is_not_said_to_lack_torch_distributed(tmp_path, monkeypatch):
-    from fastprof.ranks.exchange import live
+    from fastprof.ranks.exchange import pace
 
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(live, "_LOOK_S", 60.0)
+    monkeypatch.setattr(pace, "LOOK_S", 60.0)
     with Profiler(functions=False, gpu=False, ranks=True) as prof:
         prof.step()
     assert "it ended before they met" in prof.report().to_text(full=True)

@@ -12,7 +12,8 @@ from typing import Any
 from fastprof.render.html import write
 from fastprof.render.html.chapters import chapters
 from fastprof.render.html.data import page_data
-from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
+from fastprof.report.outlier_rows import OutlierFunction, OutlierSection
+from fastprof.report.outliers import Outlier
 from fastprof.results.report import Report, build_report
 from fastprof.snapshot import Key, NodeTable, Snapshot, StepRow, Steps, ThreadTree
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime

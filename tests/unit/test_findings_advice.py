@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from fastprof.findings import remedies
+from fastprof.findings.hot_texts import whole
 from fastprof.findings.measurements import Facts
 from fastprof.report.findings import Finding
 from fastprof.results.report import build_report
@@ -466,7 +466,7 @@ def test_receiving_ready_batches_is_a_finding() -> None:
 @pytest.mark.parametrize(("count", "said"), [(2.99, 3.0), (3.01, 3.0), (2.6, 2.6), (0.5, 0.5)])
 def test_a_batch_has_a_whole_number_of_tensors(count: float, said: float) -> None:
     """A run that stopped in the middle of a batch reported 2.99 of them."""
-    assert remedies._whole(count) == said
+    assert whole(count) == said
 
 
 def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:

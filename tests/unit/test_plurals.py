@@ -31,7 +31,7 @@ _NEVER_ONE = frozenset({
     ("watch_sources.py", "ranks"),  # more than 128
     ("heat.py", "steps"),  # more than one: the line above tests that
     ("steps_chart.py", "steps"),  # more than one: the line above tests that
-    ("remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more
+    ("loading_remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more
     ("data.py", "times"),  # two and more starts
     ("kernels.py", "samples"),  # a list of sizes
     ("host.py", "steps"), ("memory.py", "samples"), ("steps.py", "steps"), ("steps.py", "times"),
@@ -41,7 +41,7 @@ _NEVER_ONE = frozenset({
     ("groups/summary.py", "ranks"),  # of jobs of more than 128
     ("render/report.py", "hosts"), ("ranks/model.py", "ranks"),
     ("watch.py", "ranks"), ("store.py", "files"),
-    ("outliers.py", "steps"),  # more than one: the line above tests that
+    ("outliers.py", "steps"), ("outlier_text.py", "steps"),  # more than one, as tested there
     ("ranks/build.py", "ranks"), ("ranks/notes.py", "groups"),
     ("windows.py", "operators"),  # too many of them
     ("run_phases.py", "times"),  # more than one: the line above tests that

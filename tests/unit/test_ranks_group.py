@@ -12,11 +12,12 @@ from functools import reduce
 
 import fastprof.ranks
 import pytest
+from fastprof.clock import time
 from fastprof.ranks.blocks import HeardRank, add_blocks
 from fastprof.ranks.exchange import groups as exchange
-from fastprof.ranks.exchange import live
 from fastprof.ranks.exchange.channel import window_key
 from fastprof.ranks.exchange.groups import Groups
+from fastprof.ranks.exchange.talk import Talk
 from fastprof.ranks.groups.late import GroupJudge
 from fastprof.ranks.groups.summary import (
     MOST,
@@ -502,9 +503,9 @@ def test_while_the_store_was_away_nobody_was_silent(monkeypatch):
     job = Job(200)
     job.run(4)
     job.now += 40.0
-    monkeypatch.setattr(live.time, "monotonic", lambda: job.now)
+    monkeypatch.setattr(time, "monotonic", lambda: job.now)
     for leader in reversed(job.leaders.values()):
-        talk = object.__new__(live._Talk)
+        talk = object.__new__(Talk)
         talk._groups, talk._judge = leader, job.judge if leader.rank == 0 else None
         talk.listen_anew()
         leader.publish(job.now)

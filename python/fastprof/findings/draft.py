@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from fastprof.findings.cpu_waits import Share
 from fastprof.findings.fixes import fixes
-from fastprof.findings.measurements import Facts, Use
+from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit
+from fastprof.findings.uses import Use
 from fastprof.names import readable
 from fastprof.report import figures
 from fastprof.report.figures import duration, plural

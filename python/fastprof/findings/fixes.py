@@ -7,7 +7,7 @@ trainer uses PyTorch's text.
 
 from collections.abc import Mapping
 
-_HF = "TrainingArguments"
+HF = "TrainingArguments"
 
 _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "worker-shutdown": {
@@ -17,7 +17,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "dataset."),
         ),
         "transformers": (
-            f"{_HF}(dataloader_persistent_workers=True): the workers stay for the next epoch.",
+            f"{HF}(dataloader_persistent_workers=True): the workers stay for the next epoch.",
         ),
     },
     "loader-recreated": {
@@ -31,7 +31,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "train_dataloader() returns. Trainer(reload_dataloaders_every_n_epochs=...) must be 0, "
             "its default."),
         ),
-        "transformers": (f"{_HF}(dataloader_persistent_workers=True).",),
+        "transformers": (f"{HF}(dataloader_persistent_workers=True).",),
     },
     "token-counting": {
         "torch": (
@@ -39,7 +39,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "With oumi: include_performance_metrics: false.",
         ),
         "transformers": (
-            (f'{_HF}(include_num_input_tokens_seen="no"); before release 5 also '
+            (f'{HF}(include_num_input_tokens_seen="no"); before release 5 also '
             "include_tokens_per_second=False."),
             "With oumi: include_performance_metrics: false.",
         ),
@@ -51,7 +51,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "A sampler runs in the training process even with workers.",
         ),
         "transformers": (
-            (f'{_HF}(train_sampling_strategy="group_by_length") needs a precomputed column of '
+            (f'{HF}(train_sampling_strategy="group_by_length") needs a precomputed column of '
             "lengths; cache the sorted indices of a sampler of your own."),
         ),
     },
@@ -67,9 +67,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "tensors, not .item()."),
         ),
         "transformers": (
-            (f"{_HF}(logging_steps=100, logging_nan_inf_filter=False); compute metrics in "
+            (f"{HF}(logging_steps=100, logging_nan_inf_filter=False); compute metrics in "
             "evaluation, not in compute_loss."),
-            f"{_HF}(use_liger_kernel=True) avoids large logits.",
+            f"{HF}(use_liger_kernel=True) avoids large logits.",
         ),
         "accelerate": (
             ("Add up loss.detach() and call .item() and accelerator.gather() every 50 or 100 "
@@ -84,7 +84,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             ".contiguous()."),
         ),
         "lightning": ('Trainer(precision="bf16-mixed"), batches in the same dtype.',),
-        "transformers": (f"{_HF}(bf16=True), batches in the same dtype.",),
+        "transformers": (f"{HF}(bf16=True), batches in the same dtype.",),
         "accelerate": ('Accelerator(mixed_precision="bf16"), batches in the same dtype.',),
     },
     "transfers-to-gpu": {
@@ -92,7 +92,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             ("DataLoader(pin_memory=True) and .to(device, non_blocking=True) for batches: the host "
             "then goes on during a copy."),
         ),
-        "transformers": (f"{_HF}(dataloader_pin_memory=True).",),
+        "transformers": (f"{HF}(dataloader_pin_memory=True).",),
         "accelerate": (
             "DataLoader(pin_memory=True) and DataLoaderConfiguration(non_blocking=True).",
         ),
@@ -115,7 +115,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Trainer(log_every_n_steps=...) writes nothing. Check the callbacks' work per batch."),
         ),
         "transformers": (
-            f'{_HF}(logging_steps=100), report_to="none" while profiling.',
+            f'{HF}(logging_steps=100), report_to="none" while profiling.',
         ),
     },
     "checkpoint-often": {
@@ -128,7 +128,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "AsyncCheckpointIO() writes in the background."),
         ),
         "transformers": (
-            f'{_HF}(save_strategy="steps", save_steps=500).',
+            f'{HF}(save_strategy="steps", save_steps=500).',
         ),
         "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
     },
@@ -143,7 +143,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "callbacks, loggers and the progress bar."),
         ),
         "transformers": (
-            (f"The Trainer does this work for each batch, whatever its size: {_HF}("
+            (f"The Trainer does this work for each batch, whatever its size: {HF}("
             'report_to="none", disable_tqdm=True), fewer callbacks, or a larger '
             "per_device_train_batch_size."),
         ),
@@ -157,7 +157,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Trainer(check_val_every_n_epoch=..., val_check_interval=..., limit_val_batches=...).",
         ),
         "transformers": (
-            (f'{_HF}(eval_strategy="steps", eval_steps=...) less often, a larger '
+            (f'{HF}(eval_strategy="steps", eval_steps=...) less often, a larger '
             "per_device_eval_batch_size, a smaller eval_dataset."),
         ),
     },
@@ -198,7 +198,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "keep their activations from forward to backward."),
         ),
         "transformers": (
-            f"If memory allows, {_HF}(gradient_checkpointing=False).",
+            f"If memory allows, {HF}(gradient_checkpointing=False).",
         ),
     },
     "forward-share": {
@@ -224,7 +224,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Trainer(accumulate_grad_batches=...), a faster interconnect."),
         ),
         "transformers": (
-            (f"{_HF}(ddp_bucket_cap_mb=100, gradient_accumulation_steps=...), "
+            (f"{HF}(ddp_bucket_cap_mb=100, gradient_accumulation_steps=...), "
             "gradient_as_bucket_view=True where the model is wrapped, a faster interconnect."),
         ),
         "accelerate": (
@@ -266,7 +266,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "lightning": ("Larger batches, a faster input pipeline, torch.compile(model).",),
         "transformers": (
-            (f"{_HF}(per_device_train_batch_size=..., dataloader_num_workers=..., "
+            (f"{HF}(per_device_train_batch_size=..., dataloader_num_workers=..., "
             "torch_compile=True)."),
         ),
     },
@@ -277,7 +277,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "finds it."),
         ),
         "transformers": (
-            f"{_HF}(per_device_train_batch_size=...) higher.",
+            f"{HF}(per_device_train_batch_size=...) higher.",
         ),
     },
     "gpu-memory-high": {
@@ -290,7 +290,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "activation checkpointing."),
         ),
         "transformers": (
-            (f"{_HF}(per_device_train_batch_size=..., gradient_accumulation_steps=..., "
+            (f"{HF}(per_device_train_batch_size=..., gradient_accumulation_steps=..., "
             "gradient_checkpointing=True, bf16=True)."),
         ),
         "accelerate": (
@@ -319,13 +319,13 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "torch.compile merges operators, so that fewer calls remain.",
         ),
         "transformers": (
-            f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
+            f"{HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
         ),
     },
     "cuda-graphs": {
         "torch": ('torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',),
         "transformers": (
-            (f'{_HF}(torch_compile=True, torch_compile_mode="reduce-overhead") replays kernels as '
+            (f'{HF}(torch_compile=True, torch_compile_mode="reduce-overhead") replays kernels as '
             "CUDA graphs."),
         ),
     },
@@ -363,7 +363,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "batches; is gradient checkpointing needed?"),
         ),
         "transformers": (
-            (f'{_HF}(torch_compile=True, torch_compile_mode="reduce-overhead"); is '
+            (f'{HF}(torch_compile=True, torch_compile_mode="reduce-overhead"); is '
             "gradient_checkpointing needed?"),
         ),
     },
@@ -374,7 +374,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "and are skipped."),
         ),
         "lightning": ('Trainer(precision="bf16-mixed") needs no scaler.',),
-        "transformers": (f"{_HF}(bf16=True, fp16=False) needs no scaler.",),
+        "transformers": (f"{HF}(bf16=True, fp16=False) needs no scaler.",),
         "accelerate": (
             'Accelerator(mixed_precision="bf16") needs no scaler.',
             ("Else GradScalerKwargs(growth_interval=4000) (default 2000): fewer steps overflow and "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fastprof.errors import StateError
 from fastprof.guards import dropped, own_errors
-from fastprof.ranks.exchange.live import UNKNOWN_END_S, LiveRanks
+from fastprof.ranks.exchange.live import LiveRanks
+from fastprof.ranks.exchange.pace import UNKNOWN_END_S
 from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch

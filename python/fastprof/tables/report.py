@@ -8,7 +8,7 @@ from fastprof.report.functions import self_times
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
-from fastprof.report.outliers import NO_DETAIL
+from fastprof.report.outlier_text import NO_DETAIL
 from fastprof.report.rows import (
     OWN_COST,
     UNACCOUNTED,

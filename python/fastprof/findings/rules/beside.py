@@ -15,10 +15,11 @@ from fastprof.findings.draft import (
 from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import BACKWARD, FORWARD
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import Facts, where
+from fastprof.findings.hot_texts import calls_text, parts_text, top_calls
+from fastprof.findings.measurements import Facts
 from fastprof.findings.places import KNOWN
-from fastprof.findings.remedies import calls_text, parts_text, top_calls
 from fastprof.findings.thresholds import LIMITS
+from fastprof.findings.uses import where
 from fastprof.names import readable
 from fastprof.report.figures import duration, plural
 from fastprof.report.rows import UNACCOUNTED

@@ -15,7 +15,7 @@ from fastprof.findings.draft import (
     span_text,
 )
 from fastprof.findings.function_groups import BACKWARD, FORWARD, GROUPS, OPTIMIZER
-from fastprof.findings.measurements import Facts, where
+from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import shrink
 from fastprof.findings.remedies import (
     FUSED,
@@ -26,6 +26,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.serial_loops import filling_line
 from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.findings.uses import where
 from fastprof.names import readable
 from fastprof.report.figures import number, plural
 from fastprof.report.origin import is_own, is_users, shown_name

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from fastprof.findings.draft import Abstain, Draft, need_steps, percent, share_draft, span_text
+from fastprof.findings.loading_remedies import train_loaders
 from fastprof.findings.measurements import Facts
-from fastprof.findings.remedies import train_loaders
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
 from fastprof.report.loaders import BLOCKED_SHARE, any_workers

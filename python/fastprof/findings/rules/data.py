@@ -19,21 +19,21 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import Facts, where
-from fastprof.findings.remedies import (
+from fastprof.findings.hot_texts import line_text, parts_text
+from fastprof.findings.loading_remedies import (
     Loading,
     Receiving,
-    line_text,
     loading,
     loading_fix,
     loading_saves,
-    parts_text,
     receiving,
     receiving_fix,
     receiving_saves,
     train_loaders,
 )
+from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.findings.uses import where
 from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, any_workers, called
 from fastprof.report.origin import is_users

@@ -17,10 +17,11 @@ from fastprof.findings.draft import (
     while_idle,
 )
 from fastprof.findings.function_groups import CHECKPOINT, LOGGING
-from fastprof.findings.measurements import Caller, Facts, where
-from fastprof.findings.remedies import parts_text
+from fastprof.findings.hot_texts import parts_text
+from fastprof.findings.measurements import Facts
 from fastprof.findings.rules.beside import less_of
 from fastprof.findings.thresholds import LIMITS, MIN_TIMES
+from fastprof.findings.uses import Caller, where
 from fastprof.names import readable
 from fastprof.report.figures import counted, duration, plural
 

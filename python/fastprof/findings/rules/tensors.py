@@ -16,10 +16,11 @@ from fastprof.findings.draft import (
     while_idle,
 )
 from fastprof.findings.function_groups import H2D
-from fastprof.findings.measurements import Caller, Facts, Use, located
+from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import copying_ms, operator_ms
 from fastprof.findings.remedies import pageable, transfer_fix
 from fastprof.findings.thresholds import LIMITS
+from fastprof.findings.uses import Caller, Use, located
 from fastprof.names import readable
 from fastprof.report.figures import duration, plural, size
 from fastprof.report.origin import is_own_file

@@ -7,7 +7,8 @@ from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS
 from fastprof.render.html.run_phases import phase_name
 from fastprof.report.model import Report
-from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
+from fastprof.report.outlier_rows import OutlierFunction, OutlierSection
+from fastprof.report.outliers import Outlier
 from fastprof.tables.cells import Table, number, table_of
 from fastprof.tables.gpu import gpu_tables, kernels
 from fastprof.tables.operators import operator_table, operator_tables
