@@ -302,6 +302,28 @@ def test_s0_13_nothing_but_cuda_and_no_cuda(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_where_there_is_cuda_no_session_is_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of CPU activities alone blinds the program's own later profiles (torch 2.13)."""
+    asked: list[bool] = []
+    real = operators_windows.make_profile
+
+    def make_profile(*args: Any, cuda: bool) -> Any:
+        asked.append(cuda)
+        return real(*args, cuda=False)  # this torch has no CUDA
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(operators_windows, "make_profile", make_profile)
+    report = run(cpu(tmp_path, enable_cuda_profiling=False), 2).report()
+    assert asked == [True]
+    assert sum("CUDA" in note for note in report.notes) == 1
+    asked.clear()
+    report = run(cpu(tmp_path, enable_cuda_profiling="auto"), 2).report()
+    assert asked == [True]
+    assert not any("CUDA" in note for note in report.notes)
+
+
 def test_s0_13_nothing_enabled_does_nothing(tmp_path: Path) -> None:
     prof = run(OperatorProfile(record_shapes=True, save_dir=tmp_path / "none"), 3)
     assert prof.report().operators is None

@@ -28,7 +28,8 @@ class OperatorProfile:
     makes separate files; see ``docs/operators.md``.
 
     Args:
-        enable_cpu_profiling: record operators on the host.
+        enable_cpu_profiling: record operators on the host; where CUDA is available, kernels and
+            copies, too, since torch.profiler without them harms the program's later profiles.
         enable_cuda_profiling: record kernels and copies; ``"auto"``: if CUDA is available.  True
             without CUDA gives a warning, and the rest is recorded.
         record_shapes: distinguish calls with different input shapes.

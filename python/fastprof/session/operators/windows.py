@@ -34,6 +34,10 @@ from fastprof.snapshot.operators import OperatorSnapshot
 #: Whole run: a window without a last step.
 _OPEN_END = sys.maxsize
 
+_CUDA_TOO = (
+    "Operators: the windows recorded CUDA, too: torch.profiler without it would leave the program's "
+    "later profiles without GPU events."
+)
 _BY_PROGRAM = "the program used torch.profiler itself"
 
 
@@ -316,7 +320,12 @@ class OperatorWindows(Part):
     def _adopt(self, torch: Any) -> None:
         """Find out what torch can record, once it is imported."""
         options = self._options
-        cuda = bool(options.enable_cuda_profiling) and bool(torch.cuda.is_available())
+        wanted = bool(options.enable_cuda_profiling)
+        # Never a session without CUDA where there is CUDA: in torch 2.13 and 2.14 it leaves all
+        # later profiles of the program without GPU events, and up to 2.11 it takes CUPTI, too.
+        cuda = (wanted or options.enable_cpu_profiling) and bool(torch.cuda.is_available())
+        if cuda and not wanted:
+            self._faults.notes.append(_CUDA_TOO)
         if options.enable_cuda_profiling is True and not cuda:
             self._faults.tell(
                 "Operators: CUDA profiling was requested, but CUDA is not available; it was left "
