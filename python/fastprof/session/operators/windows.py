@@ -35,8 +35,8 @@ from fastprof.snapshot.operators import OperatorSnapshot
 _OPEN_END = sys.maxsize
 
 _CUDA_TOO = (
-    "Operators: the windows recorded CUDA, too: torch.profiler without it would leave the program's "
-    "later profiles without GPU events."
+    "Operators: the windows recorded CUDA, too: torch.profiler without it would leave the "
+    "program's later profiles without GPU events."
 )
 _BY_PROGRAM = "the program used torch.profiler itself"
 
