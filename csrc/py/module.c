@@ -13,6 +13,7 @@
 #include "py/hooks.h"
 #include "py/in_use.h"
 #include "py/line_sampler.h"
+#include "py/listener.h"
 #include "py/plain_steps.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
@@ -103,6 +104,7 @@ at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_bell_exit();
+    fp_listener_exit();
     stop_all(fp_state_of(module));
     Py_RETURN_NONE;
 }
@@ -265,6 +267,7 @@ fill(PyObject *module)
         PyModule_AddFunctions(module, fp_around_methods) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_bell_methods) < 0 ||
+        PyModule_AddFunctions(module, fp_listener_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         PyModule_AddFunctions(module, fp_end_signal_methods) < 0 ||

@@ -132,7 +132,14 @@ def _start_if_asked() -> None:
         except ImportError:  # no extension: nothing can be recorded anyway
             return
         force_off()
-    elif MODE == "on":
+        return
+    from os import environ
+
+    if environ.get("FASTPROF_SIGNAL"):
+        from fastprof.session.environment.signals import catch_wanted
+
+        catch_wanted()
+    if MODE == "on":
         from fastprof.guards import own_errors
 
         try:

@@ -302,6 +302,25 @@ def ring_after(function: Callable[[], Callable[[], object] | None], ns: int, /) 
 def ring_never() -> None:
     """Forget the call of ring_after(), if it has not begun."""
 
+def listen(folder: bytes, function: Callable[[int], int | None], /) -> None:
+    """Call ``function`` in another thread when ``folder`` has changed, or a signal has come.
+
+    It gets the number of signals of :func:`handle_signal`, is not traced, and returns the time in
+    ns after which it is called again, or None: at the next change.
+    """
+
+def listen_never() -> None:
+    """End :func:`listen`."""
+
+def handle_signal(number: int, /) -> None:
+    """Catch a signal until the process ends; a handler that it has now runs, too."""
+
+def call_in_main(function: Callable[[], Callable[[], object] | None], /) -> bool:
+    """Call ``function`` in the main thread, as a signal handler is called; return whether it will.
+
+    It is not traced.  What it returns, a function or None, is called when its frame has ended.
+    """
+
 def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 

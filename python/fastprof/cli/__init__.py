@@ -18,7 +18,7 @@ _TABLE = {
         "run_command.run",
         "profile a training job: sections, steps and functions in one report",
     ),
-    "report": ("report_command.run", "show a saved run (.fprof or .stats), or convert it"),
+    "report": ("report_command.run", "show a saved run, or that of a running process so far"),
     "compare": (
         "compare_command.run_compare",
         "compare saved runs, and test whether the changes are more than chance",

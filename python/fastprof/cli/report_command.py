@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain
+from fastprof.cli.from_outside import now_of
 from fastprof.cli.output import add_format, chosen_format, standard_output, write_text
 from fastprof.cli.parsing import Parser, nearest
 from fastprof.cli.summary import next_lines
@@ -33,8 +34,10 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "file",
-        metavar="F",
-        help="a saved run: .fprof, or .stats of any profiler; a folder is its newest run",
+        metavar="F|PID|DIR",
+        help="a saved run: .fprof, or .stats of any profiler; a folder is its newest run. The "
+        "number of a running process, or the folder of its files: the run so far, which that "
+        "process writes now, and goes on",
     )
     parser.add_argument("--full", action="store_true", help="all tables instead of one screen")
     parser.add_argument(
@@ -75,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
     advice = options.findings or options.checklist
     if advice and (options.table is not None or options.format not in (None, "text")):
         raise ValueError("--findings and --checklist print text; leave out --table and --format")
-    report = load(options.file, correct_times=not options.raw)
+    report = load(now_of(options.file) or options.file, correct_times=not options.raw)
     if options.phase is not None:
         report = in_phase(report, options.phase)
     if options.section is not None:

@@ -30,10 +30,13 @@ from fastprof.results.report import Report
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment.overhead import overhead_from, overhead_or_default
 from fastprof.session.environment.rank import Identity
+from fastprof.session.environment.signals import VARIABLE as SIGNAL
+from fastprof.session.environment.signals import catch, signal_from
 from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import path_of_rank
 from fastprof.session.output.trace import TraceOptions
+from fastprof.session.outside.reach import Reach
 from fastprof.session.patching.imports import LightImports
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.tables.findings import closing_lines
@@ -47,7 +50,7 @@ STATS, RUN = FILES
 _USAGE = (
     "fastprof run [--nproc N] [--functions | --operators] [--trace]\n"
     "                    [--steps N] [--operator KEY=VALUE] [--gpu MODE]\n"
-    "                    [--modules PATTERN] [--full] [-o DIR]\n"
+    "                    [--modules PATTERN] [--signal NAME] [--full] [-o DIR]\n"
     "                    [-m MODULE | SCRIPT] [ARG] ..."
 )
 
@@ -130,6 +133,10 @@ def _run(begun: _Begun, args: list[str]) -> int:
     functions = options.functions or not options.operators
     try:
         operators = _operators(options, folder)
+        if options.signal is not None:
+            # For the processes of the program, too: the signal must not end them.
+            os.environ[SIGNAL] = signal_from(options.signal, "--signal")
+            catch(os.environ[SIGNAL])
         wanted = options.overhead
         overhead = overhead_or_default(
             None if wanted is None else overhead_from(wanted, "--overhead")
@@ -171,7 +178,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
 
 
 def _needs_steps(options: Any) -> bool:
-    return options.steps is not None or options.trace
+    return options.steps is not None or options.trace or options.signal is not None
 
 
 def _operators(options: Any, folder: str) -> OperatorProfile | None:
@@ -235,6 +242,12 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         "is set to N for programs that read it",
     )
     parser.add_option(
+        "--signal",
+        metavar="NAME",
+        help="USR1 or USR2: `kill -USR1 PID` writes now.fprof, a report of the run so far, to DIR, "
+        "and the program goes on (without this option: `fastprof report PID`)",
+    )
+    parser.add_option(
         "--operator",
         action="append",
         default=[],
@@ -279,6 +292,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     run.gives_way = True
     # The program's caller is the command, which is not part of it.
     run.functions.is_called = False
+    run.parts.of(Reach).output = begun.folder
     # Nearly all contexts of a run come from imports.  With --functions each call counts.
     run.functions.folds_imports = not begun.options.functions
 

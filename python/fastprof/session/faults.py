@@ -1,9 +1,12 @@
 """Faults that a run survives: reported once, counted, never raised."""
 
-from collections import Counter
+from collections import Counter, deque
 
 from fastprof.guards import is_near_limit, own_errors
 from fastprof.own_imports import Protected
+
+#: Number of sentences that are kept for `fastprof watch`.
+_SAID = 6
 
 
 class Faults:
@@ -13,13 +16,19 @@ class Faults:
     becomes a note of the report; the others of that kind are only counted.
     """
 
-    __slots__ = ("counts", "notes")
+    __slots__ = ("_logged", "counts", "notes")
 
     def __init__(self) -> None:
         #: Number of faults by kind, as in the counters of a snapshot.
         self.counts: Counter[str] = Counter()
         #: Sentences for the reader of the report.
         self.notes: list[str] = []
+        self._logged: deque[str] = deque(maxlen=_SAID)
+
+    @property
+    def said(self) -> list[str]:
+        """The latest sentences that were logged, the newest last."""
+        return list(self._logged)
 
     def add(self, kind: str, what: str, error: BaseException) -> None:
         """Count a fault of ``kind``; report ``what`` happened if it is the first."""
@@ -44,6 +53,7 @@ class Faults:
 
     def log(self, sentence: str) -> None:
         """Log ``sentence`` as a warning."""
+        self._logged.append(sentence)
         try:
             with Protected():
                 import logging

@@ -22,6 +22,8 @@ from fastprof.session.output.files import Outputs, resolve
 from fastprof.session.output.metrics import MetricWindow
 from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
+from fastprof.session.outside.reach import Reach
+from fastprof.session.outside.status import Status
 from fastprof.session.overhead_budget import Budget
 from fastprof.session.own_costs import OwnCosts
 from fastprof.session.pace import Pace
@@ -59,6 +61,7 @@ class Shared(Protocol):
     loading: Loading
 
     def report(self) -> Report: ...
+    def soon(self) -> None: ...
     def switch_sections(self, on: bool) -> bool: ...
     def snapshot(self, *, whole: bool = True) -> Snapshot: ...
 
@@ -91,6 +94,10 @@ class Parts(list[Part]):
         self._planned_of = len(self)
         self._planned = [(part.next_step(count), part) for part in self.with_own("at_step")]
         return min([due for due, _ in self._planned])
+
+    def renew(self) -> None:
+        """Plan anew after the step that runs now."""
+        self._planned_of = -1
 
     def due(self, count: int) -> list[Part]:
         """Return the parts that have work after ``count`` steps, by the last :meth:`plan`."""
@@ -163,9 +170,20 @@ def make_parts(run: Shared, options: Options) -> Parts:
         Changes(recorder, lambda: stages.number),
     )
     run.loading.join(phase, windows, metrics)
+    outputs = Outputs(resolve(options.output), faults, run.report, identity, aside)
+    reach = Reach(
+        str(outputs.paths[0].parent) if outputs.paths else "",
+        identity,
+        faults,
+        run.snapshot,
+        aside,
+        run.soon,
+        Status(recorder, identity, lambda: faults.said, memory.last),
+    )
     return Parts(
         [
             ThreadNotes(pace),
+            reach,
             OwnCosts(recorder, backend, run.loading.registry, own_time, faults),
             gpu,
             NvtxRanges(options.nvtx, faults, lambda: gpu.tool),
@@ -177,7 +195,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
             stages,
             metrics,
             ReportPrinter(lambda: run.snapshot(whole=False), memory.line, is_primary, faults),
-            Outputs(resolve(options.output), faults, run.report, identity, aside),
+            outputs,
             trace,
             operators,
             LineWindows(

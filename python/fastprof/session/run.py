@@ -208,6 +208,11 @@ class Run:
         self._after_step(count)
         own.took_whole(began, before, apart, own.spent_ns() - spent)
 
+    def soon(self) -> None:
+        """Ask the parts for their plans after the step that runs now; any thread may call this."""
+        self.parts.renew()
+        self.recorder.next_event = 0
+
     def _step_outside(self) -> int:
         if self._state in (_OFF, _FORKED):
             return self.recorder.steps

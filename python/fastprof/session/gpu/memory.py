@@ -203,6 +203,12 @@ class MemorySampler(Part):
         self._mode = False
         self._optimizers.end()
 
+    def last(self) -> tuple[int, int] | None:
+        """Return the allocated and reserved bytes of the last sample; None: there is none."""
+        if self._device is None or not self._mode:
+            return None
+        return self._latest.allocated, self._latest.reserved
+
     def line(self, step: int) -> str | None:
         """Return the memory after ``step`` steps as a line of text; 1 GB is 2**30 bytes."""
         self.sample(step)

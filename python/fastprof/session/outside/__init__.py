@@ -1,0 +1,1 @@
+"""Reaches a running process from another terminal: who runs, requests and answers."""

@@ -1,0 +1,257 @@
+"""Answers requests from other terminals while a run goes on.
+
+A thread of the extension notices a request and calls :meth:`Reach.called`.  A report is made where
+it does least harm: between two steps of the training thread, like a save in between.  If no step
+ends for a while, as in set-up or in a collective that hangs, that thread makes it.  A status is
+always made there: the training thread makes no call for it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from fastprof._version import __version__
+from fastprof.capture.listener import listen, listen_never
+from fastprof.clock import acquired, time
+from fastprof.fileio import atomic_write
+from fastprof.guards import dropped, own_errors
+from fastprof.report.figures import plural
+from fastprof.session.environment.signals import catch, signal_wanted
+from fastprof.session.outside.places import (
+    ANSWERS,
+    NOW,
+    REPORT,
+    REQUESTS,
+    STATUS,
+    WATCH,
+    Place,
+    Process,
+    announce,
+    numbering,
+    state_of,
+)
+from fastprof.session.part import Part
+
+if TYPE_CHECKING:
+    from fastprof.session.environment.rank import Identity
+    from fastprof.session.faults import Faults
+    from fastprof.session.outside.status import Status
+    from fastprof.snapshot import Snapshot
+
+#: How long to wait for the end of a step.
+_STEP_S = 2.0
+#: Between two looks for it, and after a request: one of the same moment may have been missed.
+_SOON_NS = 50_000_000
+_AGAIN_NS = 500_000_000
+#: The end of a run waits this long for an answer that is being made.
+_PATIENCE_S = 5.0
+
+
+def about(mode: str, output: str, rank: int, world_size: int) -> Process:
+    """Return the description of this process."""
+    pid = os.getpid()
+    found = state_of(pid)
+    argv = getattr(sys, "argv", None) or ["python"]
+    return Process(
+        pid=pid,
+        began=0 if found is None else found[1],
+        space=numbering(),
+        mode=mode,
+        program=os.path.basename(str(argv[0])) or "python",
+        python="{}.{}.{}".format(*sys.version_info[:3]),
+        fastprof=__version__,
+        output=output,
+        signal=signal_wanted(),
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+class Reach(Part):
+    """Makes one run reachable.
+
+    Args:
+        snapshot: returns the recording so far.
+        aside: makes the context in which to save between two steps.
+        soon: lets :meth:`at_step` be called after the step that runs now.
+        status: makes the status of the run.
+    """
+
+    kind = "outside"
+
+    def __init__(
+        self,
+        output: str,
+        identity: Identity,
+        faults: Faults,
+        snapshot: Callable[[], Snapshot],
+        aside: Callable[[], AbstractContextManager[object]],
+        soon: Callable[[], None],
+        status: Status,
+    ) -> None:
+        #: Folder of the run's files, in which a signal's report goes; empty: none.
+        self.output = output
+        self._identity = identity
+        self._faults = faults
+        self._snapshot = snapshot
+        self._aside = aside
+        self._soon = soon
+        self._status = status
+        self._place: Place | None = None
+        self._on = False
+        #: Names of the requests for a report, and number of signals, that wait for an answer.
+        self._asked: list[str] = []
+        self._signals = 0
+        self._since = 0.0
+        self._making = Lock()
+
+    def begin(self) -> None:
+        """Announce the process and begin to listen."""
+        wanted = signal_wanted()
+        if wanted:
+            catch(wanted)
+        try:
+            self._place = announce(
+                about("run", self.output, self._identity.rank, self._identity.world_size)
+            )
+        except own_errors(OSError) as error:
+            self._faults.notes.append(f"No other terminal could ask for a report: {error}.")
+        if self._place is not None or wanted:
+            self._on = True
+            folder = "" if self._place is None else self._place.path(REQUESTS)
+            listen(os.fsencode(folder), self.called)
+
+    def next_step(self, count: int) -> int:
+        return count + 1 if self._asked or self._signals else sys.maxsize
+
+    def at_step(self, count: int) -> None:
+        if self._asked or self._signals:
+            with self._aside():
+                self._make(count)
+
+    def end(self, count: int) -> None:
+        """Listen no more; requests without an answer learn from the folder's end."""
+        if not self._on:
+            return
+        self._on = False
+        listen_never()
+        if acquired(self._making, _PATIENCE_S):
+            self._making.release()
+        if self._place is not None:
+            self._place.remove()
+
+    def forget(self) -> None:
+        """Leave the folder to the parent."""
+        self._on = False
+        self._place = None
+        listen_never()
+
+    # -- in the extension's thread -----------------------------------------------
+
+    def called(self, signals: int) -> int | None:
+        """Take requests; return the time in ns after which to call this again, or None."""
+        if not self._on:
+            return None
+        again = self._take_requests()
+        if signals:
+            self._signals += signals
+        if not self._asked and not self._signals:
+            self._since = 0.0
+            return _AGAIN_NS if again else None
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since < _STEP_S:
+            self._soon()
+        else:
+            self._make(None)
+            self._since = 0.0
+        return _SOON_NS
+
+    def _take_requests(self) -> bool:
+        """Note the requests; answer those for a status."""
+        place = self._place
+        found = {} if place is None else place.requests()
+        if place is None or not found:
+            return False
+        watched = False
+        for name, kind in found.items():
+            with dropped(OSError):
+                os.unlink(place.path(REQUESTS, name))
+            if kind == REPORT:
+                self._asked.append(name)
+            elif kind == WATCH:
+                watched = True
+            else:
+                self._answer(name, error=f"fastprof {__version__} cannot do that: {kind}")
+        if watched:
+            try:
+                place.put(self._status.now(), STATUS)
+            except own_errors() as error:
+                with dropped(OSError):
+                    place.put({"error": f"{type(error).__name__}: {error}"[:300]}, STATUS)
+        return True
+
+    # -- in either thread --------------------------------------------------------
+
+    def _make(self, step: int | None) -> None:
+        """Write a report for all who have asked so far; ``step``: between two of them."""
+        if not self._making.acquire(blocking=False):
+            return
+        try:
+            asked, self._asked = self._asked, []
+            signals, self._signals = self._signals, 0
+            if asked or signals:
+                self._write(asked, signals, step)
+        finally:
+            self._making.release()
+
+    def _write(self, asked: list[str], signals: int, step: int | None) -> None:
+        place, written = self._place, ""
+        try:
+            data = self._packed()
+            paths = [] if place is None else [place.path(NOW)]
+            if signals and self.output:
+                paths.append(self._in_output())
+            for path in paths:
+                with atomic_write(path) as stream:
+                    stream.write(data)
+                written = path
+        except own_errors() as error:
+            problem = f"{type(error).__name__}: {error}"[:300]
+            for name in asked:
+                self._answer(name, error=f"the process could not make the report: {problem}")
+            if signals:
+                self._faults.log(f"The report that a signal asked for was not written: {problem}")
+            return
+        for name in asked:
+            self._answer(name, step=step)
+        if signals and written:
+            steps = "" if step is None else f" ({plural(step, 'step')})"
+            self._faults.log(
+                f"fastprof wrote the run so far{steps} to {written}; `fastprof report "
+                f"{written}` shows it."
+            )
+
+    def _packed(self) -> bytes:
+        from fastprof.read.fprof import write_snapshot
+
+        stream = io.BytesIO()
+        write_snapshot(self._snapshot(), stream)
+        return stream.getvalue()
+
+    def _in_output(self) -> str:
+        from fastprof.session.output.files import path_of_rank
+
+        return path_of_rank(os.path.join(self.output, NOW), self._identity)
+
+    def _answer(self, name: str, **answer: Any) -> None:
+        place = self._place
+        if place is not None:
+            with dropped(OSError):  # whoever asks gives up after some time
+                place.put(answer, ANSWERS, name)
