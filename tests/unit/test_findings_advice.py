@@ -29,6 +29,7 @@ from unit.findings_runs import (
     torch_py,
 )
 from unit.snapshots import Builder, cost, gpu, py, section
+from wording import same_text
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -81,9 +82,7 @@ def test_the_time_of_a_batch_is_that_of_the_step_that_fetches_it() -> None:
 def test_a_pass_over_the_loader_before_the_loop_makes_no_batch_cheaper() -> None:
     """Programs compute the mean of their data first: 'Fetching takes 25.4 ms, 12.7 ms each'."""
     batches = 2 * computing().steps.count
-    said = text(found(computing(loaders=(loader(60, batches, cpus=2),)))["data-loading"])
-    assert "Fetching batches takes 60.0 ms per step. " in said
-    assert "the loop makes its batches, 60.0 ms each" in said
+    same_text(found(computing(loaders=(loader(60, batches, cpus=2),)))["data-loading"])
 
 
 @pytest.mark.parametrize(("cpus", "workers"), [(1, None), (2, 1), (3, 2), (16, 2)])
@@ -101,10 +100,7 @@ def test_pinned_memory_is_for_a_gpu() -> None:
 
 
 def test_the_function_that_loads_is_named_with_its_ms() -> None:
-    said = text(found(computing())["data-loading"])
-    assert "Lines.__getitem__ (data.py:12) takes 50.0 ms per step: torch.tensor 40.0" in said
-    assert "torch.tensor 40.0 (64 calls), its own code 10.0." in said
-    assert "Make Lines.__getitem__ (data.py:12) cheaper" in said
+    same_text(found(computing())["data-loading"])
 
 
 @pytest.mark.parametrize(("cpus", "others", "workers"), [(2, 0.1, 1), (2, 0.9, None), (4, 2, 1)])
@@ -119,7 +115,7 @@ def test_a_worker_is_promised_if_other_programs_leave_it_a_cpu(
     assert (f"num_workers={workers}" in fix) if workers else ("num_workers" not in fix)
     assert (rule.saving_ms is None) == (workers is None)
     if workers is None:
-        assert "other programs have the CPUs of this machine" in text(rule)
+        same_text(rule)
 
 
 def test_others_first_have_the_cpus_that_a_containers_limit_leaves_to_them() -> None:
@@ -143,9 +139,8 @@ def test_workers_save_what_fits_beside_the_step() -> None:
     # If workers save almost nothing, loading itself must become cheaper.
     rule = found(with_cpus(computing(), 2, used=1.95))["data-loading"]
     assert "num_workers" not in text(rule)
-    assert "Make Lines.__getitem__ (data.py:12) cheaper" in text(rule)
+    same_text(rule)
     assert (rule.saving_ms, rule.saving_share) == (None, None)  # the possible saving is unknown
-    assert "but the program already uses 1.95 of the 2 CPUs" in text(rule)
     little = computing(inside={}, loaders=(loader(20, cpus=2),))
     assert "data-loading" not in found(
         with_cpus(replace(little, steps=run({"data": 20, "forward": 80}).steps), 2, used=1.95)
@@ -166,9 +161,9 @@ def test_what_recording_costs_is_not_promised() -> None:
     # Without the hook loading takes 35 ms of 75: a worker loads during the other 40.
     rule = found(parsing(2.0))["data-loading"]
     assert rule.saving_ms == pytest.approx(75 - 1.2 * 35 - 2)
-    assert "you need 1 worker." in text(rule)
+    same_text(rule)
     # The same time in code that the hook does not slow needs two; one would save only a quarter.
-    assert "you need 2 workers" in text(found(parsing(1.0))["data-loading"])
+    same_text(found(parsing(1.0))["data-loading"])
 
 
 def test_workers_of_a_program_that_computes_with_all_cpus() -> None:
@@ -187,7 +182,7 @@ def test_the_report_does_not_ask_for_workers_that_no_finding_advises() -> None:
     made = run(phases, step_ms=6, inside={"data": [parse]}, loaders=(loader(3.1, cpus=2),))
     rule = found(with_cpus(made, 2))["data-loading"]
     assert rule.saving_ms is None
-    assert "1 worker may save little, an estimated 0.280 ms per step" in text(rule)
+    same_text(rule)
     assert not {"need", "num_workers"} & set(text(rule).replace("=", " ").split())
 
 
@@ -198,7 +193,7 @@ def test_loading_longer_than_the_rest_of_the_step_must_become_cheaper_first() ->
     made = run(phases, inside={"data": [rows]}, loaders=(loader(72, cpus=2),))
     rule = found(with_cpus(made, 2))["data-loading"]
     assert rule.saving_ms is None
-    assert "1 worker would save an estimated" in text(rule)
+    same_text(rule)
     assert rule.fix[0].startswith("Make Frame.__getitem__")
     assert "num_workers" not in text(rule)
 
@@ -219,16 +214,14 @@ def test_loaders_of_one_name_are_distinguished_by_their_split() -> None:
     again = loader(60, workers=2, starts=(10, 6000 * MS), firsts=(10, 300 * MS),
                    shutdowns=(10, 200 * MS), loads=loads(5), ready=30)  # fmt: skip
     both = (replace(again, name="loader0"), replace(again, name="loader0", split="validation"))
-    said = text(found(run(loaders=both))["loader-recreated"])
-    assert "Data loader loader0 started 2 workers" in said
-    assert "Data loader loader0 (validation) started 2 workers" in said
+    same_text(found(run(loaders=both))["loader-recreated"])
 
 
 def test_what_workers_do_is_to_be_seen_without_them() -> None:
     waited = loader(60, workers=1, cpus=1, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
                     loads=loads(100))  # fmt: skip
     rule = found(with_cpus(computing(loaders=(waited,)), 1))["data-loading"]
-    assert "Run once without workers to see the functions and lines" in " ".join(rule.fix)
+    same_text(rule)
 
 
 def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
@@ -260,23 +253,23 @@ def test_cpus_in_use_are_those_of_the_steps() -> None:
     steps = made.duration_ns
     meta = {**made.meta, "cpus": 2, "process_cpu_ns": round(3 * steps + 1.95 * steps)}
     made = replace(made, duration_ns=4 * steps, meta=meta)
-    assert "but the program already uses 1.95 of the 2 CPUs" in text(found(made)["data-loading"])
+    same_text(found(made)["data-loading"])
     # Steps without the hook and validation compute on as many CPUs as the measured steps.
     lengths = {"steps": steps, "setup": 2 * steps, "unprofiled": steps // 2,
                "validation": steps // 2}  # fmt: skip
     phases = tuple(PhaseTime(name, ns, 1) for name, ns in lengths.items())
     meta = {**made.meta, "process_cpu_ns": round(2 * steps + 2 * 1.9 * steps)}
     made = replace(made, phases=phases, meta=meta)
-    assert "but the program already uses 1.90 of the 2 CPUs" in text(found(made)["data-loading"])
+    same_text(found(made)["data-loading"])
 
 
 def test_a_program_that_uses_the_cpus_itself_blames_no_other() -> None:
     made = computing(loaders=(loader(60, cpus=2),))
     split = (("cpu_wait", 40 * 40 * MS), ("compute", 60 * 40 * MS))
     made = replace(made, steps=replace(made.steps, split=split))
-    assert "other programs have the CPUs" in text(found(with_cpus(made, 2, 1.0))["data-loading"])
+    same_text(found(with_cpus(made, 2, 1.0))["data-loading"])
     full = text(found(with_cpus(made, 2, 1.95))["data-loading"])
-    assert "but the program already uses 1.95 of the 2 CPUs" in full
+    same_text(found(with_cpus(made, 2, 1.95))["data-loading"])
     assert "other programs" not in full
 
 
@@ -325,7 +318,7 @@ def test_what_torch_copies_itself_is_not_the_program_s_to_avoid() -> None:
 def test_copies_into_a_tensor_are_no_moves_where_there_is_no_gpu() -> None:
     kept = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("copy_"), 24, 20))
     rule = found(run(inside={"forward": [kept]}))["tensor-copies"]
-    assert rule.title == "Copies of tensors take 24.0 % of the step"
+    same_text(rule)
     assert "devices" not in text(rule)
     on_gpu = run(inside={"forward": [kept]}, layer=gpu_layer(0.7))
     assert "within a device" in text(found(on_gpu)["tensor-copies"])
@@ -362,7 +355,7 @@ def test_an_empty_queue_is_another_thread_and_no_lock() -> None:
     acquire = Key("c", "~", 0, "<method 'acquire' of '_thread.lock' objects>", "lock.acquire")
     waits = {"": [calls(get, 1, 1, calls(acquire, 60, 1))]}
     rule = found(run({"forward": 15, "backward": 20}, inside=waits))["lock-contention"]
-    assert rule.title == "The training thread waits for another thread 60.0 % of the step"
+    same_text(rule)
     assert rule.saving_ms is None
     assert "queue" in rule.evidence[0]
     assert "Hold the lock" not in text(rule)
@@ -424,7 +417,7 @@ def test_with_workers_the_training_process_does_not_preprocess() -> None:
                     loads=loads(100))  # fmt: skip
     rule = found(with_cpus(computing(loaders=(waited,)), 4))["data-loading"]
     assert "preprocessing" not in text(rule)
-    assert "the loop waited for 39 of 40 batches" in text(rule)
+    same_text(rule)
     assert "num_workers=3" in " ".join(rule.fix)
 
 
@@ -450,15 +443,9 @@ def received(
 
 def test_receiving_ready_batches_is_a_finding() -> None:
     rule = found(received())["batch-receiving"]
-    assert rule.title == "Receiving batches from workers takes 33.3 % of the step"
-    said = text(rule)
-    assert "had 40 of 40 batches ready, and the training process takes 2.00 ms to receive" in said
-    assert "rebuild_storage_fd (reductions.py:537) takes 1.50 ms of it" in said
-    assert "a connection to the worker for each of the 3 tensors of a batch" in said
+    same_text(rule)
+    same_text(rule)
     # Loading is known to take less time than receiving, so the loop can load itself.
-    assert "A worker loads a batch in less than 1.60 ms" in said
-    assert rule.fix[0].startswith("DataLoader(num_workers=0): loading a batch takes less")
-    assert rule.fix[1].startswith("Or, with workers: torch.multiprocessing.set_sharing_strategy")
     assert rule.saving_ms == pytest.approx(2)
     assert "data-loading" not in found(received())
 
@@ -474,12 +461,12 @@ def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:
         rule = found(received(within_ms=4, **known))["batch-receiving"]
         said = " ".join(rule.fix)
         assert "num_workers" not in said
-        assert "a collate_fn that puts the 3 tensors into one" in said
+        same_text(rule)
         assert 'torch.multiprocessing.set_sharing_strategy("file_system")' in said
         assert rule.saving_ms == pytest.approx(1.5)  # the saving of the connections
     measured = found(received(within_ms=4, loads=loads(0.3)))["batch-receiving"]
     assert "num_workers=0" in measured.fix[0]
-    assert "A worker loads a batch in 0.300 ms" in text(measured)
+    same_text(measured)
 
 
 def test_advice_on_tensors_without_connections_mentions_no_connection() -> None:
@@ -491,7 +478,7 @@ def test_advice_on_tensors_without_connections_mentions_no_connection() -> None:
     assert "batch-receiving" not in found(slow)
     # But the report must not ignore a third of the step.
     note = noted(slow)["batch-receiving"]
-    assert note.title == "Receiving batches from workers takes 33.3 % of the step"
+    same_text(note)
     assert "uint8" in note.fix[0]
 
 
@@ -510,8 +497,7 @@ def test_batches_that_are_quicker_than_a_worker_are_left_alone(ms: float) -> Non
 
 
 def test_the_advice_for_a_loop_without_a_loader_is_to_use_one() -> None:
-    fix = " ".join(found(with_cpus(run(SLOW), 2))["data-loading"].fix)
-    assert "a torch DataLoader with num_workers=1" in fix
+    same_text(found(with_cpus(run(SLOW), 2))["data-loading"])
 
 
 # ---- the optimizer ----
@@ -546,8 +532,7 @@ def test_the_fused_version_is_of_the_class_that_the_program_uses(name: str) -> N
 
 def test_the_optimizer_s_function_with_most_time_is_none_of_fastprof_s() -> None:
     ours = calls(Key("python", "", 0, "(fastprof)", "(fastprof)"), 9, 30)
-    said = " ".join(found(optimized("Adam", beside=(ours,)))["optimizer-unfused"].evidence)
-    assert "Its Python function with most self time is _single_tensor_adam (adam.py:347)" in said
+    same_text(found(optimized("Adam", beside=(ours,)))["optimizer-unfused"])
 
 
 @pytest.mark.parametrize("place", ["", "optimizer"])
@@ -621,10 +606,9 @@ def embedded(name: str, *, linear_ms: float = 0.1, count: int = 58) -> Finding:
 def test_long_calls_of_the_optimizer_are_not_said_to_be_many() -> None:
     """58 calls of 267 us: 125,000 rows of embeddings, of which a batch uses 64."""
     rule = embedded("Adagrad")
-    assert rule.title == "The optimizer passes over large tensors several times: 35.0 % of the step"
-    assert "58 calls on tensors, 603 us each" in text(rule)
+    same_text(rule)
     assert rule.fix[0].startswith("torch.optim.Adagrad(..., fused=True)")
-    assert "one parameter at a time" in embedded("Adagrad", count=800).title
+    same_text(embedded("Adagrad", count=800))
 
 
 def test_embeddings_can_have_sparse_gradients_if_the_optimizer_takes_them() -> None:
@@ -649,7 +633,7 @@ def test_foreach_that_the_program_asked_for_is_replaced() -> None:
     """Without a GPU it is no default, and torch takes no fused=True beside it."""
     made = optimized("Adam", how="multi_tensor", gpu=NO_GPU)
     fix = found(made)["optimizer-unfused"].fix[0]
-    assert fix.startswith("torch.optim.Adam(..., fused=True) instead of foreach=True: ")
+    same_text(found(made)["optimizer-unfused"])
     fix = found(optimized("Adam", how="multi_tensor"))["optimizer-unfused"].fix[0]
     assert "foreach" not in fix
 
@@ -723,8 +707,7 @@ def test_the_trainers_own_work_is_named_and_needs_no_sections() -> None:
     fit = py("fit", 522, f"{package}/pytorch/trainer/trainer.py", "Trainer.fit")
     script = calls(py("<module>", 1, "/x/train.py"), 0, 1, calls(fit, 12, 1, hooks))
     rule = noted(outside(40, script))["unaccounted"]
-    assert rule.title.endswith("is in no phase, most of it in lightning's own functions")
-    assert "Most of 2 functions: _call (call.py:203) 25.0 ms, Trainer.fit" in text(rule)
+    same_text(rule)
     assert "sections" not in rule.fix[0]
     assert "barebones=True" in rule.fix[0]
 
@@ -736,9 +719,7 @@ def test_of_a_trainer_that_a_function_starts_the_callback_is_named(starter: str)
     fit = py("fit", 522, "/usr/lib/python3/site-packages/lightning/trainer.py", "Trainer.fit")
     loop = calls(fit, 35, 1, Node(section("forward"), 5, 5 * MS), hook)
     rule = found(outside(60, calls(py(starter, 1, "/x/train.py"), 0.5, 1, loop)))["unaccounted"]
-    assert rule.title.endswith(
-        "is in no phase, the largest part of it in Norms.on_after_backward (train.py:24)"
-    )
+    same_text(rule)
     assert rule.saving_ms == pytest.approx(25, rel=0.02)
 
 
@@ -758,7 +739,7 @@ def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     step = calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30,
                  calls(c_function("<built-in method math.sin>", "math.sin"), 20, 900))  # fmt: skip
     rule = found(outside(60, step))["unaccounted"]
-    assert rule.title == "60.0 % of the step is in no phase, most of it in Pole.step (rl.py:40)"
+    same_text(rule)
     said = "Pole.step (rl.py:40) takes 45.0 ms per step: its own code 25.0, math.sin 20.0"
     assert said in text(rule)
     assert rule.saving_ms == pytest.approx(45)
@@ -829,7 +810,7 @@ def test_a_forward_in_no_section_is_a_forward(
     assert "backward-share" not in found(made)
     short = run({"forward": 1, "backward": 80}, inside={"": [calls(forward, 10, 1)]})
     assert "(10.0 ms per step of it in no section)" not in text(found(short)["backward-share"])
-    assert "(10.0 ms of it in no section)" in text(found(short)["backward-share"])
+    same_text(found(short)["backward-share"])
 
 
 def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:
@@ -840,7 +821,7 @@ def test_a_decorator_of_a_library_is_not_named_but_what_it_calls() -> None:
     rule = found(outside(60, calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30, named)))
     said = text(rule["unaccounted"])
     assert "clip_grad_value_ 20.0" in said
-    assert "its own code 25.0, clip_grad_value_ 20.0" in said
+    same_text(rule["unaccounted"])
     assert "_wrapper" not in rule["unaccounted"].fix[0]
 
 
@@ -887,12 +868,7 @@ def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
     sample = torch_py("torch/distributions/categorical.py", "Categorical.sample")
     made = outside(60, calls(log_prob, 30, 30), calls(sample, 20, 30))
     rule = found(made)["unaccounted"]
-    assert rule.title == (
-        "60.0 % of the step is in no phase, most of it in train (train.py:20), between the phases"
-    )
-    assert (
-        "60.0 ms per step: Categorical.log_prob 30.0 (30 calls), Categorical.sample 20.0 (30 calls)"
-    ) in text(rule)
+    same_text(rule)
     (fix,) = rule.fix
     assert fix == (
         "Look at what the loop calls there: Categorical.log_prob, Categorical.sample. Call it less "
@@ -906,7 +882,7 @@ def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
     forward = torch_py("torch/nn/modules/linear.py", "Linear.forward")
     inside = {"": [calls(backward, 50), calls(forward, 40)]}
     rule = found(run({"data": 5}, inside=inside))["unaccounted"]
-    assert rule.title == "95.0 % of the step is in no section: forward and backward have none"
+    same_text(rule)
     assert "torch_loop.attach(profiler)" in rule.fix[0]
     assert rule.saving == ""
     # Without a promise there is nothing to count twice.
@@ -915,7 +891,7 @@ def test_a_loop_without_sections_for_its_phases_gets_them_first() -> None:
                    calls(tensor("addcdiv_"), 25, 800))  # fmt: skip
     adam = calls(torch_py(file, "Adam.step", 200), 0, 1, update)
     both = found(run({"data": 5}, inside={"": [calls(backward, 40), adam]}))
-    assert "one parameter at a time: 30.0 % of the step" in both["optimizer-unfused"].title
+    same_text(both["optimizer-unfused"])
     assert both["unaccounted"].evidence == ("So the report has no times for the phases of a step.",)
     sections = run({"data": 5, "forward": 10, "backward": 10}, inside=inside)
     assert "have none" not in text(found(sections)["unaccounted"])
@@ -928,9 +904,8 @@ def test_what_the_loop_calls_there_includes_the_program_s_functions() -> None:
     step = calls(py("Grid.step", 27, "/x/rl.py"), 6, 1, observe)
     made = outside(60, step, calls(sample, 30, 30))
     rule = found(made)["unaccounted"]
-    assert "the loop calls there: Categorical.sample, Grid.step. " in rule.fix[0]
-    said = text(rule)
-    assert "It also calls (ms): Grid.step (rl.py:27) 20.0." in said
+    same_text(rule)
+    same_text(rule)
 
 
 def test_the_share_in_no_phase_is_that_of_the_table() -> None:
@@ -946,7 +921,7 @@ def test_the_share_in_no_phase_is_that_of_the_table() -> None:
     assert rows["(fastprof)"] == pytest.approx(5)
     assert rows["(unaccounted)"] == pytest.approx(55)
     assert rule.value == pytest.approx(55)
-    assert "55.0 ms per step." in text(rule)
+    same_text(rule)
     assert rule.saving_ms == pytest.approx(55, abs=0.1)
 
 
@@ -969,7 +944,7 @@ def test_fastprof_s_code_is_nothing_that_the_loop_calls() -> None:
     assert "(fastprof)" not in text(rule)
     assert rule.fix == ("Look at the loop's own code in train (train.py:20).",)
     assert rule.value == pytest.approx(30)
-    assert "train (train.py:20) takes 30.0 ms per step." in text(rule)
+    same_text(rule)
     assert "unaccounted" not in found(outside(60, calls(py("(fastprof)", 0, "~"), 55, 30)))
 
 
@@ -988,19 +963,13 @@ def test_a_large_section_of_the_program_s_names_its_function() -> None:
     made = beside(60, augment)
     assert set(found(made)) == {"own-section"}
     rule = found(made)["own-section"]
-    assert rule.title == (
-        "Section augment takes 60.0 % of the step, most of it in augment (train.py:28)"
-    )
-    assert "augment (train.py:28) takes 60.0 ms per step: time.sleep 60.0" in text(rule)
-    assert "Look at augment (train.py:28)" in rule.fix[0]
+    same_text(rule)
     assert rule.saving_ms is None  # the part that training needs is unknown
 
 
 def test_braces_in_a_name_are_kept() -> None:
     made = beside(60, calls(py("augment", 28, "/x/{a}.py"), 60), name="{b}")
-    assert found(made)["own-section"].title == (
-        "Section {b} takes 60.0 % of the step, most of it in augment ({a}.py:28)"
-    )
+    same_text(found(made)["own-section"])
 
 
 @pytest.mark.parametrize(
@@ -1036,8 +1005,7 @@ def test_many_small_operations_are_counted() -> None:
     made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
                inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
     rule = found(made)["small-batch"]
-    assert rule.title.startswith("Operations are many and small")
-    assert "Forward makes at least 400 calls per step, 5.00 us each" in text(rule)
+    same_text(rule)
     for word in ("batch size", "torch.compile"):
         assert word in text(rule)
     assert "CUDA" not in text(rule)  # there is no GPU
@@ -1057,7 +1025,7 @@ def test_operators_on_tensors_in_the_dataset_are_no_cost_of_the_network() -> Non
     assert "small-batch" not in found(made)
     inside = run(sections, step_ms=3, inside={"forward": [linear]},
                  loaders=(loader(2, batch_size=32),), operators=recorded)  # fmt: skip
-    assert "A step runs 4000 operations" in text(found(inside)["small-batch"])
+    same_text(found(inside)["small-batch"])
 
 
 def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
@@ -1068,7 +1036,7 @@ def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
     made = run({"data": 5, "forward": 60}, inside={"data": [send], "": [log]})
     rule = found(made)["logging-share"]
     assert rule.saving_ms == pytest.approx(10)
-    assert "training thread (2 calls per step)" in text(rule)
+    same_text(rule)
     assert "_send" not in text(rule)
 
 
@@ -1083,7 +1051,7 @@ def test_what_a_trainer_logs_is_no_cost_of_calling_operations() -> None:
                meta={"framework": "lightning"})  # fmt: skip
     rules = found(made)
     assert "small-batch" not in rules
-    assert rules["logging-share"].title == "Logging takes 40.0 % of the step"
+    same_text(rules["logging-share"])
     assert "self.log()" in rules["logging-share"].fix[0]
 
 
@@ -1093,7 +1061,7 @@ def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
     split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
     made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=0.3)
     rule = found(made)["cpu-contention"]
-    assert "82.0 % of the step" in rule.title
+    same_text(rule)
     assert "Other programs" in text(rule)
     assert "set_num_threads" not in text(rule)
 
@@ -1143,7 +1111,7 @@ def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them()
     phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("outside", 12 * 10**9, 2))
     made = replace(made, threads=(replace(made.threads[0], nodes=nodes),), phases=phases)
     rule = found(made)["worker-shutdown"]
-    assert "shut down for 12.0 s: as long as 300 % of the steps" in rule.title
+    same_text(rule)
     assert (rule.saving_total_ms, rule.saving) == (12_000, "12.0 s in total")
 
 
@@ -1153,9 +1121,7 @@ def test_many_checkpoints_in_a_separate_phase_count(times: int, rules: set[str])
     made = replace(run(), phases=phases)
     assert set(found(made)) == rules
     for finding in found(made).values():
-        assert (
-            finding.title == "Checkpoints are saved every 2 steps: as long as 25.0 % of the steps"
-        )
+        same_text(finding)
 
 
 def test_a_checkpoint_is_counted_once_in_a_step_and_its_phase() -> None:
@@ -1169,7 +1135,7 @@ def test_a_checkpoint_is_counted_once_in_a_step_and_its_phase() -> None:
         for key, n in zip(nodes.key, nodes.calls, strict=True)
     )
     made = replace(made, threads=(replace(made.threads[0], nodes=replace(nodes, calls=four)),))
-    assert found(made)["checkpoint-often"].title.startswith("Checkpoints are saved every 10 steps")
+    same_text(found(made)["checkpoint-often"])
 
 
 def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:
@@ -1178,7 +1144,7 @@ def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:
     split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
     rule = found(replace(made, steps=replace(made.steps, split=split)))["data-loading"]
     assert "num_workers" not in " ".join(rule.fix)
-    assert "other programs have the CPUs" in text(rule)
+    same_text(rule)
 
 
 # ---- backward ----
@@ -1210,29 +1176,19 @@ def test_gradients_that_no_optimizer_uses_are_a_finding() -> None:
         "torch_untrained_share": 0.93,
     }
     rule = found(run(meta=meta))["untrained-gradients"]
-    assert "has the 71,674 parameters of model.teacher (Net), which records gradients" in rule.title
-    assert "call teacher.requires_grad_(False) before the loop" in rule.fix[0]
+    same_text(rule)
     assert rule.saving == ""
-    assert "93.0 % of all parameters" in rule.evidence[0]
     outermost = {**meta, "torch_untrained": "Sequential"}
-    fix = found(run(meta=outermost))["untrained-gradients"].fix[0]
-    assert "call its requires_grad_(False) before the loop" in fix
+    same_text(found(run(meta=outermost))["untrained-gradients"])
     later = {**meta, "torch_untrained_of": "optimizers that stepped"}
-    title = found(run(meta=later))["untrained-gradients"].title
-    assert title.startswith("No optimizer that steps has the 71,674 parameters of")
+    same_text(found(run(meta=later))["untrained-gradients"])
     numbered = found(run(meta={**meta, "torch_untrained": "0 (Net)"}))["untrained-gradients"]
-    assert "parameters of module 0 (Net), which" in numbered.title
-    assert "call its requires_grad_(False) before" in numbered.fix[0]
+    same_text(numbered)
     many = {**meta, "torch_untrained_all": 3412992}
     rule = found(run(meta=many))["untrained-gradients"]
-    assert rule.title == (
-        "No optimizer has 3.41 million parameters that record gradients, 71,674 of them in "
-        "model.teacher (Net)"
-    )
-    assert "on each parameter that is not to be trained" in rule.fix[0]
+    same_text(rule)
     large = {**meta, "torch_untrained_size": 7447652, "torch_untrained_all": 7447652}
-    title = found(run(meta=large))["untrained-gradients"].title
-    assert "has the 7.45 million parameters of model.teacher" in title
+    same_text(found(run(meta=large))["untrained-gradients"])
     small = {**meta, "torch_untrained_share": 0.05}
     assert "untrained-gradients" not in found(run(meta=small))
 
@@ -1248,7 +1204,7 @@ def test_a_long_validation_is_a_finding(times: int, seconds: int, fires: bool) -
     rule = found(replace(run(), phases=phases)).get("validation-share")
     assert (rule is not None) == fires
     if rule is not None:
-        assert rule.title == "Validation takes 42.9 % of the training time"
+        same_text(rule)
         assert rule.evidence == (
             "It ran 4 times, 750 ms each; the steps between two validations take 1.00 s.",
         )
@@ -1259,7 +1215,7 @@ def test_several_files_of_one_checkpoint_count_once() -> None:
     phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, 4))
     save = Node(torch_py("torch/serialization.py", "save"), 3, MS // 10)
     made = replace(run(inside={"": [save]}), phases=phases)
-    assert found(made)["checkpoint-often"].evidence[0] == "Saved every 10 steps, 250 ms each."
+    same_text(found(made)["checkpoint-often"])
 
 
 @pytest.mark.parametrize("steps", [47, 94])  # 3 / 47 * 47 is less than 3
@@ -1269,4 +1225,4 @@ def test_a_third_validation_counts_whatever_the_number_of_steps(steps: int) -> N
         PhaseTime("validation", steps * 10**8, 3),
     )
     rule = found(replace(run(steps=steps), phases=phases))["validation-share"]
-    assert rule.evidence[0].startswith("It ran 3 times, ")
+    same_text(rule)

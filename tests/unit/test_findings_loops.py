@@ -23,6 +23,7 @@ from unit.findings_runs import (
     torch_py,
 )
 from unit.snapshots import MS, py, section
+from wording import same_text
 
 SUM = tensor("sum")
 LINEAR = c_function("<built-in method torch._C._nn.linear>", "torch._C._nn.linear")
@@ -65,10 +66,7 @@ def test_a_loop_over_elements_is_named_and_no_larger_batch_promised(tmp_path: Pa
     rules = found(graph(source(tmp_path, OVER_NODES)))
     assert next(iter(rules)) == "tensor-loop"
     rule = rules["tensor-loop"]
-    assert rule.title.endswith("is a loop of small operations on tensors in degree (gnn.py:2)")
-    assert "takes 6.01 ms per step in 3 calls" in text(rule)
-    assert "calls Tensor.sum 690 times per step, 230 times per call" in text(rule)
-    assert "Compute on whole tensors instead of element by element" in rule.fix[0]
+    same_text(rule)
     assert "Raise the batch" not in text(rule)
     assert rule.saving_ms == pytest.approx(6.01)
     if "small-batch" in rules:  # the rest of forward, backward and the optimizer
@@ -167,21 +165,19 @@ def collecting(*, off: bool = True, decorated: bool = False, times: int = 30) ->
 def test_the_batch_that_matters_is_named(decorated: bool) -> None:
     """PPO: the minibatch was raised without effect, since the rollout makes most of the calls."""
     rule = found(collecting(decorated=decorated))["small-batch"]
-    assert "at least 300 calls per step in rollout (ppo.py:19), without gradients" in text(rule)
-    assert "Raise the batch in rollout (ppo.py:19)" in rule.fix[0]
+    same_text(rule)
     assert (rule.saving_ms or 0.0) <= 2.0 * (1 + 1e-9)
 
 
 def test_a_teacher_gets_the_batches_of_the_training() -> None:
     rule = found(collecting(times=2))["small-batch"]
-    assert "Raise the batch size" in rule.fix[0]
+    same_text(rule)
     assert "without gradients" not in text(rule)
 
 
 def test_a_function_with_gradients_is_named_and_all_counts() -> None:
     rule = found(collecting(off=False))["small-batch"]
-    assert "Most of the calls are made in rollout (ppo.py:19)." in text(rule)
-    assert "Raise the batch size" in rule.fix[0]
+    same_text(rule)
 
 
 def test_the_promise_is_within_the_parts_that_are_told() -> None:
@@ -190,7 +186,7 @@ def test_the_promise_is_within_the_parts_that_are_told() -> None:
     made = run({"forward": 2, "backward": 1, "optimizer": 0.6}, step_ms=4,
                inside={"forward": [layers], "optimizer": [update]})  # fmt: skip
     rule = found(made)["small-batch"]
-    assert "and 0.600 ms per step of the optimizer" in text(rule)
+    same_text(rule)
     assert (rule.saving_ms or 0.0) <= 3.6
 
 
@@ -198,7 +194,7 @@ def test_calls_that_the_hook_cannot_see_are_not_denied() -> None:
     """a == b and x[i] = y are calls of operators, which no function makes."""
     layers = calls(CALL, 0.2, 400, calls(LINEAR, 1, 400))
     made = run({"forward": 2, "backward": 1}, step_ms=4, inside={"forward": [layers]})
-    assert "Forward makes at least 400 calls per step" in text(found(made)["small-batch"])
+    same_text(found(made)["small-batch"])
 
 
 def test_a_loop_over_time_that_calls_a_cell_has_its_module_in_c():
@@ -210,9 +206,8 @@ def test_a_loop_over_time_that_calls_a_cell_has_its_module_in_c():
     )  # fmt: skip
     phases = {"forward": 26, "backward": 50, "optimizer": 4}
     rule = found(run(phases, step_ms=84, inside={"forward": [net]}))["tensor-loop"]
-    assert "a loop over time that calls GRUCell" in rule.title
+    same_text(rule)
     assert (rule.severity, rule.saving_ms) == ("warning", None)
-    assert "torch.nn.GRU: one call computes all times" in " ".join(rule.fix)
     few = calls(cell, 25, 10)
     assert "tensor-loop" not in found(run(phases, step_ms=84, inside={"forward": [few]}))
 
@@ -237,9 +232,8 @@ def test_a_mask_that_is_filled_row_by_row_is_found_by_its_operators(tmp_path):
     made = run(phases, step_ms=84, inside={"forward": [block]}, operators=many)
     made = replace(made, sources=digests(made))
     rule = found(made)["tensor-loop"]
-    assert "fills a tensor piece by piece in Block.forward (mask.py:2)" in rule.title
+    same_text(rule)
     assert rule.saving_ms == pytest.approx(20)
-    assert "A pass fills one piece in line 5; a step runs 3072 operations" in text(rule)
     assert "tensor-loop" not in found(replace(made, operators=few))
     # 256 pieces in 20 ms: most of it is in operators such as x @ m.
     assert "tensor-loop" not in found(replace(made, operators=some))

@@ -28,6 +28,7 @@ from fastprof.ranks.render.brief import brief_lines_live
 from fastprof.ranks.row import Between, RankRun, RankSteps
 from fastprof.ranks.verdict import by_steps
 from fastprof.render.watch import watch_lines
+from wording import same_text
 
 JOB = "0123abcd"
 STEP_MS, TICK_S = 50.0, 5.0
@@ -198,7 +199,7 @@ def test_who_listens_late_does_not_know_when_a_delay_began():
     since = re.search(r" per step since step (\d+) or earlier: data", verdict)
     assert since, verdict
     assert int(since[1]) > 2000
-    assert " per step since about step 0: data" in job.judge.job_now(job.now).verdict
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
 
 
 def test_no_rank_is_late_by_less_than_nothing():
@@ -218,7 +219,7 @@ def test_a_delay_of_5_percent_is_found_within_two_windows(where, noise):
         job.tick()
     assert job.now - began <= 20.0
     told = {"(rest)": "code in no section"}.get(where, where)
-    assert job.said[0].startswith("Rank 2 (host n2) is late by 2.")
+    same_text(job.said[0], "ranks-live")
     assert f": {told} +2." in job.said[0]
 
 
@@ -268,9 +269,7 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
 
     job.value = of
     (line,) = job.run(12)
-    assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
-    assert ": writing checkpoints, save (train.py:30), mostly in torch.save, takes it 8." in line
-    assert "takes it 8.00 ms per step, averaged over the last 15 s; " in line
+    same_text(line, "ranks-live")
     assert re.search(r"; this costs the job up to 15\.\d+ % of that time\.$", line)
     assert job.judge.job_now(job.now).verdict.startswith(
         f"No rank is late in its steps. {line.split(';')[0]}"
@@ -294,20 +293,20 @@ def test_a_delay_of_5_percent_in_30_percent_of_noise_is_told_within_two_minutes(
     while not job.said and job.now < began + 120.0:
         job.tick()
     (line,) = job.said
-    assert line.startswith("Rank 1 (host n1) is late by ")
+    same_text(line, "ranks-live")
     assert re.search(r": data \+2\.[56]\d ms, in decode \(dataset.py:31\); ", line)
     while job.step < 2800:
         assert job.tick() == []
     job.run(24)
     assert len(job.said) == 2
-    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step 2")
+    same_text(job.said[1], "ranks-live")
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_long_pauses_now_and_then_are_told_as_a_late_rank(seed):
     job = Job(4, late=lambda r, step: 150.0 if r == 1 and step % 20 == 19 else 0.0, seed=seed)
     (line,) = job.run(36)
-    assert line.startswith("Rank 1 (host n1) is late by 7.")
+    same_text(line, "ranks-live")
 
 
 def test_a_delay_that_is_over_is_not_told():
@@ -328,7 +327,7 @@ def test_work_between_steps_is_told_without_a_function_if_there_is_no_answer():
     judge.ask(work, Request(JOB, 1, 0, 9, (0,), "checkpoint"), 100.0)
     assert (judge.look(runs), judge.explain(104.0)) == (None, [])
     (line,) = judge.explain(105.0)
-    assert ": writing checkpoints takes it 8.00 ms per step" in line
+    same_text(line, "ranks-live")
     assert (judge.request, judge.look(runs)) == (None, None)
     assert judge.text(runs) == line
 
@@ -357,7 +356,7 @@ def test_work_between_steps_that_fits_into_the_wait_for_a_later_rank_is_not_told
         return encode(replace(window, between={"outside": us}, blocks=rows))
 
     job.value = of
-    assert [line.split(" by ")[0] for line in job.run(12)] == ["Rank 1 (host n1) is late"]
+    same_text([line.split(" by ")[0] for line in job.run(12)], "ranks-live")
     assert "between steps" not in job.judge.job_now(job.now).verdict
 
 
@@ -372,7 +371,7 @@ def test_a_rank_that_is_not_late_any_more_is_told_once():
     job = Job(4, late=on(1, 9.0, first=400, last=1600))
     job.run(30)
     assert len(job.said) == 2
-    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step 1")
+    same_text(job.said[1], "ranks-live")
     assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
 
 
@@ -380,7 +379,7 @@ def test_a_rank_that_becomes_later_is_told_again():
     job = Job(4, late=lambda r, s: 0.0 if r != 1 or s < 400 else 5.0 if s < 1400 else 20.0)
     job.run(24)
     assert len(job.said) == 2
-    assert job.said[1].startswith("Rank 1 (host n1) is now late by ")
+    same_text(job.said[1], "ranks-live")
 
 
 def test_a_late_rank_is_not_over_because_another_is_later_which_is_told_too():
@@ -390,10 +389,7 @@ def test_a_late_rank_is_not_over_because_another_is_later_which_is_told_too():
     for world in (3, 4, 8):
         job = Job(world, late=late)
         job.run(30)
-        assert [line.split(" by ")[0] for line in job.said] == [
-            "Rank 1 (host n1) is late",
-            "Rank 2 (host n2) is late",
-        ]
+        same_text([line.split(" by ")[0] for line in job.said], "ranks-live")
         assert "not known" not in job.judge.job_now(job.now).verdict
         assert job.judge.metrics["profile/ranks/late_rank"] == 2.0
 
@@ -416,12 +412,11 @@ def test_many_ranks_that_fall_silent_are_one_sentence():
     job.silent = set(range(4, 14))
     job.run(5)
     (line,) = job.said
-    assert line.startswith("10 ranks have sent no heartbeat for 15.")
-    assert ", such as rank 4 (host n4): it was last seen after step " in line
+    same_text(line, "ranks-live")
     told = job.judge.job_now(job.now).verdict
-    assert "10 ranks have sent no heartbeat for " in told
+    same_text(told, "ranks-live")
     job.silent, job.beat = set(), 5000
-    assert "10 ranks have a heartbeat again." in job.tick()
+    same_text(job.tick(), "ranks-live")
 
 
 def test_a_late_rank_that_falls_silent_is_not_said_to_be_late_no_more():
@@ -431,7 +426,7 @@ def test_a_late_rank_that_falls_silent_is_not_said_to_be_late_no_more():
     job.silent = {1}
     job.run(6)
     assert not any("not late any more" in line for line in job.said)
-    assert "Rank 1 (host n1) has sent no heartbeat for " in job.said[1]
+    same_text(job.said[1], "ranks-live")
 
 
 def test_ranks_that_are_late_in_turns_are_told_as_such():
@@ -439,15 +434,14 @@ def test_ranks_that_are_late_in_turns_are_told_as_such():
     job.run(40)
     begins = [line for line in job.said if " is late by " in line]
     assert [line.split()[1] for line in begins[:5]] == ["0", "1", "2", "3", "0"]
-    assert "So far ranks 0, 1, 2, 3 have been late in turns." in begins[4]
-    assert "It is late for the 2nd time." in begins[4]
+    same_text(begins[4], "ranks-live")
 
 
 def test_a_single_long_step_is_told_once_and_is_no_verdict():
     job = Job(4, late=lambda r, s: 5000.0 if (r, s) == (2, 700) else 0.0)
     job.run(30)
     (line,) = job.said
-    assert line.startswith("Rank 2 was late once: by 5.00 s in data, in steps 6")
+    same_text(line, "ranks-live")
     assert job.judge.begun == 0
 
 
@@ -457,7 +451,7 @@ def test_a_large_delay_that_stays_is_told_once_with_its_amount(world, ms):
     job = Job(world, late=on(1, ms, first=1243))
     job.run(40)
     (line,) = job.said
-    assert line.startswith("Rank 1 (host n1) is late by ")
+    same_text(line, "ranks-live")
     assert float(line.split(" is late by ")[1].split(" ms")[0]) == pytest.approx(ms, rel=0.06)
     since = int(line.split("since about step ")[1].split(":")[0])
     assert abs(since - 1243) <= 2 * job.size
@@ -467,7 +461,7 @@ def test_the_end_of_a_large_delay_is_no_single_stall():
     job = Job(4, late=on(1, 400.0, first=1243, last=1400))
     job.run(40)
     assert len(job.said) == 2
-    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step ")
+    same_text(job.said[1], "ranks-live")
     assert abs(int(job.said[1].split()[-1].rstrip(".")) - 1400) <= 2 * job.size
 
 
@@ -478,9 +472,9 @@ def test_a_stall_over_two_blocks_is_told_once_and_one_of_a_late_rank_too():
 
     job = Job(4, late=late)
     job.run(40)
-    assert job.said[0] == "Rank 2 was late once: by 5.00 s in data, in steps 696 to 711."
-    assert job.said[1].startswith("Rank 1 (host n1) is late by 8.92 ms per step")
-    assert job.said[2].startswith("Rank 1 was late once: by 2.5")
+    same_text(job.said[0], "ranks-live")
+    same_text(job.said[1], "ranks-live")
+    same_text(job.said[2], "ranks-live")
     assert len(job.said) == 3
 
 
@@ -488,7 +482,7 @@ def test_a_stall_in_a_block_with_unmeasured_steps_is_as_long_as_it_was():
     job = Job(2, late=lambda r, s: 1500.0 if (r, s) == (1, 700) else 0.0)
     job.unmeasured = frozenset(range(701, 704))
     job.run(30)
-    assert job.said == ["Rank 1 was late once: by 1.50 s in data, in steps 696 to 703."]
+    same_text(job.said, "ranks-live")
 
 
 def test_a_stall_of_the_last_seconds_is_not_left_out_at_the_end():
@@ -496,20 +490,15 @@ def test_a_stall_of_the_last_seconds_is_not_left_out_at_the_end():
     while job.step < 850:
         job.tick()
     verdict = job.judge.job_now(job.now).verdict
-    assert verdict.startswith(
-        "Late in single steps: rank 0 by 2.00 s. No rank is late in the other steps: "
-    )
+    same_text(verdict, "ranks-live")
 
 
 def test_stalls_that_recur_are_told_less_and_less_often():
     """A rank saves for 2 s in every 200th step: 30 lines in 5 minutes are too many."""
     job = Job(2, late=lambda r, s: 2000.0 if (r, s % 200) == (0, 199) else 0.0)
     job.run(60)
-    assert job.said[0] == "Rank 0 was late once: by 2.00 s in data, in steps 192 to 199."
-    assert job.said[2] == (
-        "Rank 0 was late for the 4th time: by 2.00 s in data, in steps 792 to 799; 8.00 s in total "
-        "so far."
-    )
+    same_text(job.said[0], "ranks-live")
+    same_text(job.said[2], "ranks-live")
     assert [line.split()[6] for line in job.said[1:]] == ["2nd", "4th", "8th", "16th"]
 
 
@@ -540,11 +529,10 @@ def test_a_silent_rank_is_told_within_two_windows_with_where_it_was_seen():
         job.tick()
     assert job.now - silent_since <= 20.0
     (line,) = job.said
-    assert line.startswith("Rank 3 (host n3) has sent no heartbeat for 15.")
-    assert "last seen in data, decode (dataset.py:31) after step " in line
+    same_text(line, "ranks-live")
     assert job.run(4) == [line]
     job.silent, job.beat = set(), 5000
-    assert "Rank 3 (host n3) has a heartbeat again." in job.tick()
+    same_text(job.tick(), "ranks-live")
 
 
 def test_the_others_are_judged_while_one_rank_is_silent():
@@ -563,10 +551,7 @@ def test_who_stands_still_while_the_others_wait_is_told():
     for _ in range(5):
         job.said += job.still(states.__getitem__)
     (line,) = job.said
-    assert line == (
-        "No step has ended for 15.0 s: Rank 1 (host n1) is in data, decode (dataset.py:31), "
-        "and 2 others wait."
-    )
+    same_text(line, "ranks-live")
     assert "Steps end again." in job.run(1)
 
 
@@ -605,9 +590,7 @@ def test_a_phase_between_steps_that_goes_on_is_no_hang():
         assert job.still(states.__getitem__) == []
     for _ in range(4):  # and now rank 2 hangs
         job.said += job.still(lambda rank: {"phase": "validation", "waits": rank != 2})
-    assert job.said == [
-        "No step has ended for 15.0 s: Rank 2 (host n2) is in validation, and 3 others wait."
-    ]
+    same_text(job.said, "ranks-live")
 
 
 def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
@@ -626,19 +609,12 @@ def test_hosts_that_wait_for_their_gpus_are_neither_late_nor_cleared():
 
     job.value = of
     assert job.run(10) == []
-    assert job.judge.job_now(job.now).verdict == (
-        "Who is late is not known: ranks may wait for each other where the host waits for its GPU, "
-        "and that is not recorded."
-    )
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
     places = ["forward, step (train.py:9)", "data, decode (dataset.py:31)"]
     for _ in range(4):
         job.said += job.still(lambda rank: {"place": places[rank]})
     (line,) = job.said
-    assert line == (
-        "No step has ended for 15.0 s: rank 0 is in forward, step (train.py:9); rank 1 is in "
-        "data, decode (dataset.py:31). Only the records of their GPUs would show which of them "
-        "wait for others."
-    )
+    same_text(line, "ranks-live")
 
 
 GPU_COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd", "gpu_wait")
@@ -696,20 +672,20 @@ def test_healthy_ranks_with_gpus_are_not_late_and_are_cleared():
     for seed in range(3):
         job = on_gpus(Job(4, noise=0.05, seed=seed))
         assert job.run(20) == []
-        assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+        same_text(job.judge.job_now(job.now).verdict, "ranks-live")
 
 
 def test_gpus_without_collectives_clear_nobody():
     """Broadcasts and point-to-point transfers are not in the column."""
     job = on_gpus(Job(4, late=on(1, 9.0)), gpu_wait=lambda engine_us: 0)
     assert job.run(10) == []
-    assert job.judge.job_now(job.now).verdict.startswith("Who is late is not known")
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
 
 
 def test_a_host_that_waits_for_a_cpu_while_its_gpu_works_makes_no_other_rank_late():
     job = on_gpus(Job(2, late=on(1, 1.0)), cpu_wait=lambda rank: 0 if rank else 9000)
     assert job.run(10) == []
-    assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
 
 
 FORWARD, DATA = "forward, step (train.py:9)", "data, decode (dataset.py:31)"
@@ -761,7 +737,7 @@ def test_without_recorded_waits_no_rank_is_cleared():
     job.value = of
     assert job.run(8) == []
     verdict = job.judge.job_now(job.now).verdict
-    assert verdict.startswith("Who is late is not known: no wait of a rank for others was recorded")
+    same_text(verdict, "ranks-live")
 
 
 def test_a_rank_at_another_pace_is_not_late():
@@ -778,9 +754,7 @@ def test_a_rank_at_another_pace_is_not_late():
 
     job.value = of
     assert job.run(10) == []
-    assert job.judge.job_now(job.now).verdict.endswith(
-        " Not compared, because their steps have another pace: rank 0."
-    )
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
 
 
 def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
@@ -789,10 +763,7 @@ def test_a_function_that_is_not_most_of_a_section_is_not_said_to_be_in_it():
         section="forward", section_ms=26.0, section_others_ms=20.0, waits=((0, 10.0),), also=(),
         functions=(FunctionExcess("decode", "dataset.py", 31, 9.0, 5.0),),
     )  # fmt: skip
-    assert late_text(late, Begin(100, shown=True), False) == (
-        "Rank 1 is late by 10.0 ms per step since about step 100: forward +6.00 ms, and of all "
-        "functions most in decode (dataset.py:31) +4.00 ms; this costs the job up to 10.0 %."
-    )
+    same_text(late_text(late, Begin(100, shown=True), False), "ranks-live")
     late = replace(late, without_cpu_wait=True)
     left_out = " by 10.0 ms per step, waits for a CPU not counted"
     assert f"{left_out}, since about step 100: forward" in late_text(
@@ -837,19 +808,11 @@ def test_each_part_of_a_sentence_stands_with_its_time():
         functions=(FunctionExcess("Net.forward", "train.py", 8, 4.25, 1.68, "GRU.forward"),),
         cpu_wait=(3.1, 1.81), signal="autograd",
     )  # fmt: skip
-    assert late_text(late, Begin(0, shown=True), False) == (
-        "Rank 1 (host vm) is late by 2.35 ms per step since about step 0: forward +2.55 ms, in "
-        "Net.forward (train.py:8), mostly in GRU.forward; it waits for a CPU for 3.10 ms per step, "
-        "the others for 1.81 ms; this costs the job about 12.7 %, backward in C++ not counted."
-    )
+    same_text(late_text(late, Begin(0, shown=True), False), "ranks-live")
     nowhere = replace(late, section=None, section_ms=None, section_others_ms=None)
-    assert ": Net.forward (train.py:8), mostly in GRU.forward, +2.57 ms; it waits for" in late_text(
-        nowhere, Begin(0, shown=True), False
-    )
+    same_text(late_text(nowhere, Begin(0, shown=True), False), "ranks-live")
     unknown = replace(nowhere, functions=())
-    assert " since about step 0: it waits for a CPU for 3.10 ms per step, the others" in late_text(
-        unknown, Begin(0, shown=True), False
-    )
+    same_text(late_text(unknown, Begin(0, shown=True), False), "ranks-live")
 
 
 def test_waits_for_a_cpu_that_make_a_delay_look_longer_are_said_not_to_count():
@@ -947,7 +910,7 @@ def test_too_few_steps_are_the_reason_that_nothing_is_known(steps):
         job.now += job.make_step()
     job.publish()
     told = job.judge.job_now(job.now).verdict
-    assert told.startswith("It is not known whether a rank is late: too few steps to compare, or")
+    same_text(told, "ranks-live")
 
 
 def test_own_work_in_the_table_leaves_out_what_the_verdict_leaves_out():
@@ -990,22 +953,16 @@ def hang(job, *, rank, seconds, silent=False):
 def test_a_job_that_hangs_is_not_said_to_have_no_late_rank():
     job = Job(4)
     job.run(6)
-    assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+    same_text(job.judge.job_now(job.now).verdict, "ranks-live")
     hang(job, rank=2, seconds=30.0)
     told = job.judge.job_now(job.now)
     assert told.late is None
-    assert told.verdict == (
-        "No step has ended for 30.0 s: Rank 2 (host n2) is in data; ranks 0, 1, 3 wait."
-    )
+    same_text(told.verdict, "ranks-live")
     hang(job, rank=2, seconds=290.0, silent=True)
     told = job.judge.job_now(job.now)
-    assert told.verdict.startswith(
-        "No step has ended for 320 s: Rank 2 (host n2) has sent no heartbeat for 290 s, last seen "
-        "in data after step "
-    )
-    assert told.verdict.endswith("; ranks 0, 1, 3 wait.")
+    same_text(told.verdict, "ranks-live")
     shown = " ".join(brief_lines_live(told, 200))
-    assert "Rank 2: no heartbeat for 290 s, last seen in data" in shown
+    same_text(shown, "ranks-live")
     assert "No rank is late" not in shown
 
 
@@ -1013,17 +970,17 @@ def test_the_live_verdict_is_said_to_be_of_the_last_seconds():
     job = Job(4)
     job.run(6)
     lines = brief_lines_live(job.judge.job_now(job.now), 100)
-    assert lines[0].startswith("Ranks: 4 of 4, in the last 10 s of steps. No rank is late")
-    assert "ms per step, in the last 10 s of steps:" in lines
+    same_text(lines[0], "ranks-live")
+    same_text(lines, "ranks-live")
 
 
 def test_steps_end_again_is_said_only_if_a_step_has_ended():
     job = Job(4)
     job.run(6)
-    assert hang(job, rank=2, seconds=30.0)[0].startswith("No step has ended for 15.0 s")
+    same_text(hang(job, rank=2, seconds=30.0)[0], "ranks-live")
     said = hang(job, rank=2, seconds=60.0, silent=True)
     assert len(said) == 1
-    assert said[0].startswith("Rank 2 (host n2) has sent no heartbeat for ")
+    same_text(said[0], "ranks-live")
     job.judge.listen_anew(job.now)
     assert "Steps end again." not in hang(job, rank=2, seconds=5.0, silent=True)
     assert "Steps end again." in job.tick()
@@ -1041,4 +998,4 @@ def test_a_rank_that_knows_no_functions_does_not_spend_no_time_in_them():
     job.detail = of
     job.run(4)
     (line,) = job.said
-    assert ": data +9.99 ms; " in line
+    same_text(line, "ranks-live")
