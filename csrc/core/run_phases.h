@@ -27,6 +27,7 @@ typedef enum fp_run_phase {
     /* of a run without steps, without the hook or with it; see plain_time.c */
     FP_RUN_UNHOOKED,
     FP_RUN_WINDOWS,
+    FP_RUN_COMPILE, /* a compiler translates the program's functions */
     FP_RUN_PHASES,
 } fp_run_phase;
 

@@ -83,8 +83,7 @@ recorder_pause(PyObject *self, PyObject *args, PyObject *kwargs)
                                      names, &unhook)) {
         return NULL;
     }
-    fp_recorder_pause(fp_recorder_cast(self), unhook);
-    Py_RETURN_NONE;
+    return PyBool_FromLong(fp_recorder_pause(fp_recorder_cast(self), unhook));
 }
 
 static PyObject *

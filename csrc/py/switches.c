@@ -288,12 +288,12 @@ take_hook_out(fp_recorder *r)
     PyErr_Restore(type, exc, tb);
 }
 
-void
+int
 fp_recorder_pause(fp_recorder *r, int unhook)
 {
     wait_for_other_switch(r);
     if (!r->functions_on || r->switching) {
-        return;
+        return 0;
     }
     unhook = unhook && !r->unhooked;
     int begins = !r->paused;
@@ -314,12 +314,13 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     }
     if (FP_FREE_THREADED &&
         (!r->functions_on || r->switching || r->unhooked)) {
-        return; /* another thread was faster */
+        return begins; /* another thread was faster */
     }
     if (unhook) {
         take_hook_out(r);
         after_switch(r);
     }
+    return begins;
 }
 
 /* Setting the hook calls functions in Python, so an exception may come from

@@ -18,8 +18,9 @@ fp_recorder_start_sections(fp_recorder *r);
 void
 fp_recorder_stop_sections(fp_recorder *r);
 
-/* Pauses the recording of functions.  [unhook]: also removes the hook. */
-void
+/* Pauses the recording of functions.  [unhook]: also removes the hook.  Returns
+ * whether a pause has begun. */
+int
 fp_recorder_pause(fp_recorder *r, int unhook);
 
 /* Puts the hook back; the pause continues.  Returns 0, or -1 with an

@@ -45,8 +45,11 @@ class Recorder:
         """Stop recording calls in every thread."""
     def clear(self) -> None:
         """Delete everything recorded."""
-    def pause_functions(self, *, unhook: bool = False) -> None:
-        """Ignore calls; ``unhook``: also remove the hook, so that another profiler can use it."""
+    def pause_functions(self, *, unhook: bool = False) -> bool:
+        """Ignore calls; ``unhook``: also remove the hook, so that another profiler can use it.
+
+        Returns whether a pause has begun: functions were recorded until now.
+        """
     def resume_functions(self) -> None:
         """End a pause: open calls are callers again, and are not counted.
 

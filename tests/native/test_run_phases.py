@@ -71,10 +71,10 @@ def calls(snapshot: Snapshot, name: str) -> int:
 def test_the_names_are_in_the_order_of_their_numbers() -> None:
     expected = (
         "steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled",
-        "unhooked", "windows",
+        "unhooked", "windows", "compile",
     )  # fmt: skip
     assert expected == RUN_PHASES
-    with pytest.raises(ValueError, match="allowed are 0 to 8"):
+    with pytest.raises(ValueError, match="allowed are 0 to 9"):
         Recorder().set_phase(len(RUN_PHASES))
 
 
@@ -82,7 +82,7 @@ def test_calls_count_in_the_phase_in_which_they_began(recorded) -> None:
     of_phase = {name: calls(recorded.only(name), "work") for name in RUN_PHASES}
     assert of_phase == {
         "setup": 1, "warmup": 2, "steps": 4, "validation": 1, "checkpoint": 0, "outside": 2,
-        "unprofiled": 0, "unhooked": 0, "windows": 0,
+        "unprofiled": 0, "unhooked": 0, "windows": 0, "compile": 0,
     }  # fmt: skip
     assert calls(recorded, "work") == 10
     assert calls(recorded.only("steps", "warmup"), "work") == 6

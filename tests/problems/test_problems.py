@@ -1,4 +1,4 @@
-"""Ten training scripts with one planted problem each: it is the first finding, and its remedy
+"""Twelve training scripts with one planted problem each: it is the first finding, and its remedy
 leaves no finding."""
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ PROBLEMS = (
     Problem("loader_recreated", "loader-recreated", ("started 1 worker 4 times in 4 passes",)),
     Problem("gc_pressure", "gc-pressure", ("Collections in", "sentence gc_pressure.py:")),
     Problem("unfused_optimizer", "optimizer-unfused", ("_single_tensor_adam",)),
+    Problem(
+        "recompiled_attribute",
+        "compiling-again",
+        ("Model.forward (recompiled_attribute.py:23)", "self.temperature changed (1, 2, 3, 4, 5"),
+    ),
+    Problem(
+        "recompiled_lengths",
+        "compiling-again",
+        ("Encoder.forward (recompiled_lengths.py:", "dimension 1 of tokens changed (48, 33"),
+    ),
     Problem("lock_contention", "lock-contention", ("Statistics.add (lock_contention.py:",)),
 )
 NAMES = [problem.script for problem in PROBLEMS]

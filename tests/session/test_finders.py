@@ -8,8 +8,8 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 import pytest
-from fastprof.integrations._torch.importing import TorchImport
 from fastprof.session.gpu.cuda_init import CudaInit
+from fastprof.session.patching.importing import TorchImport
 
 
 class Empty:

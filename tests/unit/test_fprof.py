@@ -311,6 +311,7 @@ def test_f46_every_field_must_be_there():
     # These parts are optional.
     optional = {
         "calibration",
+        "compilations",
         "gpu",
         "lines",
         "memory",

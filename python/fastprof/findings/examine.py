@@ -22,6 +22,7 @@ from fastprof.findings.measurements import Facts, of_steps
 from fastprof.findings.rules import (
     beside,
     calls,
+    compiling,
     cpu,
     data,
     gpu,
@@ -69,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     Rule("anomaly-mode", "torch's anomaly detection", steps.anomaly_mode),
     Rule("untrained-gradients", "gradients that no optimizer uses", steps.untrained_gradients),
     Rule("validation-share", "validation's share of the training", beside.validation_share),
+    Rule("compiling-again", "compiling, and code not compiled", compiling.compiling_again),
     Rule("tensor-loop", "loops over elements of tensors", calls.tensor_loop),
     Rule("small-batch", "small batches", kernels.small_batch, changes_training=True),
     Rule("kernel-launch-overhead", "launching kernels", kernels.kernel_launch_overhead),

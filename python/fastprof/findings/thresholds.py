@@ -182,6 +182,10 @@ _ALL = {
         "validation's share of the steps and itself", "%", None, 0.30, None,
         f"{_OWN}: the same as the critical one for loading data",
     ),
+    "compiling-again": Limit(
+        "share of the run in which functions are compiled again", "%", None, 0.05, 0.20,
+        f"{_OWN}: a function needs one compilation, or two if a size varies",
+    ),
     "recomputation": Limit(
         "share of forwards that backward computes again", "%", 0.10, None, None,
         f"{_OWN}: it is on purpose, and its price is worth knowing",

@@ -18,7 +18,6 @@ from fastprof.errors import StateError
 from fastprof.guards import own_errors
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.hooks import Hooks
-from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.models import has_compiled, has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
@@ -26,6 +25,7 @@ from fastprof.results.report import Report
 from fastprof.session import current
 from fastprof.session.part import Part
 from fastprof.session.patching.compiling import compiling_test
+from fastprof.session.patching.importing import TorchImport
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.session.run import Run
 

@@ -14,6 +14,7 @@ from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.threads import training_thread
 from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_at_most, shortened
+from fastprof.tables.compilations import compile_lines
 from fastprof.tables.findings import closing_lines, verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
@@ -146,7 +147,7 @@ def _steps(report: Report, width: int, most: int) -> list[str]:
     lines += _split(report, width)
     beside = phases_text(report, _PHASE)
     lines += wrapped(beside, width, rest="  ") if beside else []
-    for line in gpu_lines(report):
+    for line in (*gpu_lines(report), *compile_lines(report)):
         lines += wrapped(line, width, rest="  ")
     lines += _unprofiled(report, width)
     return lines

@@ -8,6 +8,7 @@ from typing import TextIO
 from fastprof.render.plain import plain
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block, Code, Items, Text
+from fastprof.tables.compilations import compile_lines
 from fastprof.tables.findings import findings_block
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED
@@ -33,7 +34,7 @@ def blocks(report: Report, width: int) -> list[Block]:
     head = [Text(line) for line in summary(report)]
     if report.steps.count:
         head.append(Text(steps_line(report), rest="  "))
-    head += [Text(line, rest="  ") for line in gpu_lines(report)]
+    head += [Text(line, rest="  ") for line in (*gpu_lines(report), *compile_lines(report))]
     tree = functions_lines(report, width, _USER_ROWS)
     overhead = Text(f"Overhead: {report.overhead.text}", rest="  ")
     made = [

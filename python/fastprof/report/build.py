@@ -1,5 +1,6 @@
 """Builds a :class:`~fastprof.report.model.Report` from a recording."""
 
+from fastprof.report.compilations import compile_report
 from fastprof.report.correct import correct
 from fastprof.report.flat import node_groups
 from fastprof.report.functions import functions, worker_tables
@@ -127,4 +128,5 @@ def build_report(
         worker_functions=worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
         stages=stages,
+        compilations=compile_report(whole),
     )

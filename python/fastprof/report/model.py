@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastprof.errors import UnknownSectionError
+from fastprof.report.compilations import CompileReport
 from fastprof.report.functions import functions_in, functions_outside
 from fastprof.report.kernels import kernels_in, kernels_of
 from fastprof.report.loaders import LoaderRow
@@ -64,6 +65,8 @@ class Report:
     worker_functions: tuple[ThreadTable, ...] = ()
     #: Parts of the steps with another optimizer on other data; empty: the run has one.
     stages: tuple[StageRow, ...] = ()
+    #: None: nothing was compiled.
+    compilations: CompileReport | None = None
     #: The steps without the function hook, if a budget left it out of most; ``steps`` are those in
     #: which functions were recorded.
     plain: StepTable | None = None

@@ -9,6 +9,8 @@ context has its time and its usual time; functions and top-level sections sum up
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fastprof.report.compilations import compile_report
+from fastprof.report.figures import duration
 from fastprof.report.notes import has_functions
 from fastprof.report.outlier_rows import (
     SLOW,
@@ -161,8 +163,19 @@ def _outlier(
             context,
             usual.known(step),
             "in no section that was on" if were_off else "outside of sections",
-        ),
+        )
+        + _compiled(snapshot, step.index),
     )
+
+
+def _compiled(snapshot: Snapshot, step: int) -> tuple[str, ...]:
+    """Return a sentence if the step compiled a function again; that is not in its time."""
+    report = compile_report(snapshot)
+    for index, ms, names in () if report is None else report.by_step:
+        if index == step and names:
+            what = ", ".join(names[:3])
+            return (f"it compiled {what} again ({duration(ms)}, not in its time)",)
+    return ()
 
 
 # ---- the series' data on one step ----

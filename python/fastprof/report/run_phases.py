@@ -220,7 +220,9 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
     Args:
         columns: per thread the exclusive times of its nodes in ns.
     """
-    order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")
+    order = (
+        "setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside", "compile",
+    )  # fmt: skip
     by_name = {phase.name: phase for phase in snapshot.phases}
     for name in ("unhooked", "windows"):  # parts of set-up
         if snapshot.steps.count and name in by_name:

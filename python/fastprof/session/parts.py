@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fastprof.ranks.exchange.live import LiveRanks
 from fastprof.session.changes import Changes
+from fastprof.session.compiling.part import Compilations
 from fastprof.session.environment.cpu_use import CpuUse
 from fastprof.session.function_hook import FunctionHook
 from fastprof.session.function_windows import FunctionWindows
@@ -63,6 +64,7 @@ class Shared(Protocol):
     def report(self) -> Report: ...
     def soon(self) -> None: ...
     def switch_sections(self, on: bool) -> bool: ...
+    def phase_changes(self) -> None: ...
     def snapshot(self, *, whole: bool = True) -> Snapshot: ...
 
 
@@ -191,6 +193,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
             phase,
             Sections(recorder, sync=bool(options.sync)),
             hook,
+            Compilations(recorder, phase, pace, faults, run.phase_changes),
             LoaderResults(recorder, run.loading.registry, run.loading.watches),
             stages,
             metrics,

@@ -233,7 +233,7 @@ class Run:
         """Begin another phase: :meth:`fastprof.Profiler.enter_phase`."""
         if self._state == _RUNNING:
             if self._phase.is_here():
-                self._each(self.parts.with_own("phase_changes"), "phase_changes")
+                self.phase_changes()
                 if phase != "steps":
                     self.phase_begins(phase)
             self._phase.enter(phase)
@@ -264,8 +264,12 @@ class Run:
         """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         if self._state == _RUNNING:
             if self._phase.is_here():
-                self._each(self.parts.with_own("phase_changes"), "phase_changes")
+                self.phase_changes()
             self._phase.leave(phase)
+
+    def phase_changes(self) -> None:
+        """Let the parts know that the phase changes now, in the thread whose phases count."""
+        self._each(self.parts.with_own("phase_changes"), "phase_changes")
 
     def switch_sections(self, on: bool) -> bool:
         """Switch automatic sections of the next steps: :meth:`Part.switch_sections`."""

@@ -12,6 +12,8 @@ _IN_TURN = ("setup", "steps", "outside")
 _ASIDE = ("validation", "checkpoint")
 #: Interrupts steps, and counts as "outside".
 _WORKERS = "workers"
+#: Interrupts any phase.
+_COMPILE = "compile"
 
 _STEPS = RUN_PHASES.index("steps")
 
@@ -117,6 +119,16 @@ class RunPhase(Part):
     def leave_workers(self) -> None:
         """Return to the steps."""
         self.leave(_WORKERS)
+
+    def enter_compiling(self) -> str:
+        """Begin to compile, in this thread; return the phase that it interrupts."""
+        before = self._set(RUN_PHASES.index(_COMPILE))
+        self._asides.append((_COMPILE, before, True))
+        return RUN_PHASES[before]
+
+    def leave_compiling(self) -> None:
+        """Return to that phase."""
+        self.leave(_COMPILE)
 
     def leave(self, phase: str) -> None:
         """End ``phase`` and the phases that began in it; do nothing if it is not active."""

@@ -32,6 +32,7 @@ from fastprof.snapshot.codec import (
     kind_of,
     read,
 )
+from fastprof.snapshot.compilations import CompileSnapshot
 from fastprof.snapshot.gpu import GpuSnapshot, only_phases
 from fastprof.snapshot.kinds import (
     EXACT,
@@ -106,8 +107,8 @@ class _Meta(Kind):
         return dict(value)
 
 
-#: Number of phases before there were windows of time.
-_OLD_PHASES = 7
+#: Numbers of phases before there were windows of time, and before compiling was one.
+_OLD_PHASES = 7, 9
 
 
 class _Idle(Kind):
@@ -117,7 +118,7 @@ class _Idle(Kind):
 
     def read(self, value: object, known: Known) -> tuple[int, ...]:
         times: tuple[int, ...] = _COUNTS.read(value, known)
-        if len(times) not in (0, _OLD_PHASES, len(RUN_PHASES)):
+        if len(times) not in (0, *_OLD_PHASES, len(RUN_PHASES)):
             raise WrongError(len(times), f"{len(RUN_PHASES)} rows")
         return times + (0,) * (len(RUN_PHASES) - len(times)) if times else ()
 
@@ -402,6 +403,7 @@ class Snapshot(Record):
     phases: tuple[PhaseTime, ...] = ()
     #: Stages of the run; empty: one; None: recorded by an earlier fastprof.
     stages: Annotated[tuple[Stage, ...], AtMost(MAX_STAGES, "stages")] | None = None
+    compilations: CompileSnapshot | None = None
     #: SHA-256 of source files by their paths; None: recorded by an earlier fastprof.
     sources: Mapping[str, str] | None = None
     #: Lines of the program's functions, in this process and the loaders' workers, from samples in

@@ -15,9 +15,10 @@ from fastprof.snapshot.kinds import Numbered
 #: recording without phases; ``outside`` is between epochs and after the loop; ``unprofiled`` is the
 #: few steps without the function hook.  ``unhooked`` and ``windows`` are the time before the first
 #: step without it and with it, after a full look (:mod:`fastprof.session.time_windows`).
+#: ``compile`` is the time in which torch.compile or jax.jit compiles, wherever that happens.
 RUN_PHASES = (
     "steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled", "unhooked",
-    "windows",
+    "windows", "compile",
 )  # fmt: skip
 
 STEPS = RUN_PHASES.index("steps")

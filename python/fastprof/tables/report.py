@@ -21,6 +21,7 @@ from fastprof.report.rows import (
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import busy_ms, computes, without_waits
 from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
+from fastprof.tables.compilations import compile_tables
 from fastprof.tables.gpu import gpu_tables, has_gpu
 from fastprof.tables.lines import lines_table
 from fastprof.tables.loaders import loader_tables
@@ -97,6 +98,7 @@ def all_tables(report: Report) -> list[Table]:
         _overview(report),
         phases_table(report),
         stages_table(report),
+        *compile_tables(report),
         steps_table(report),
         split_table(report),
         _outliers(report),

@@ -1,6 +1,6 @@
 """Phases of the run in words."""
 
-from fastprof.report.figures import counted
+from fastprof.report.figures import counted, plural
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent
 
@@ -14,6 +14,7 @@ PHASE_NAMES = {
     "validation": ("validation", True),
     "checkpoint": ("checkpoints", True),
     "outside": ("between epochs and after the loop", False),
+    "compile": ("compiling", False),
 }
 
 #: The name of "setup" in a run without steps.
@@ -58,6 +59,13 @@ def phases_text(report: Report, least: float) -> str:
         if again and row.entries > 1:
             parts.append(f"{name} {duration(row.mean_ms)} each ({counted(row.entries)} times)")
         else:
-            parts.append(f"{name} {duration(row.wall_ms)}")
+            parts.append(f"{name} {duration(row.wall_ms)}{_where(report, row.name)}")
     of_what = "Outside the measured steps" if report.steps.measured else "Of the run"
     return f"{of_what}: {', '.join(parts)}." if parts else ""
+
+
+def _where(report: Report, phase: str) -> str:
+    compiled = report.compilations
+    if phase != "compile" or compiled is None or not compiled.steps:
+        return ""
+    return f" in {plural(compiled.steps, 'step')}"

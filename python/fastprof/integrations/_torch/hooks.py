@@ -16,13 +16,13 @@ from fastprof.guards import own_errors
 from fastprof.integrations._torch.data import Loaders
 from fastprof.integrations._torch.dynamo import leave_alone
 from fastprof.integrations._torch.guarded import Fail, Guarded
-from fastprof.integrations._torch.importing import TorchImport
 from fastprof.integrations._torch.modules import Hook, ModuleRows, ResultHook, around_scripting
 from fastprof.integrations._torch.phases import Phases
 from fastprof.integrations._torch.plain_ends import PlainEnds, steps_under_way
 from fastprof.session.gpu.cuda_init import CudaInit
 from fastprof.session.own_time import clock
 from fastprof.session.patching.compiling import compiling_test
+from fastprof.session.patching.importing import TorchImport
 from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
 
 CHECKPOINT = profile_section("checkpoint")

@@ -1,0 +1,153 @@
+"""Compiling again, code that leaves the compiled graph, and an empty cache."""
+
+from collections.abc import Iterable
+
+from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences
+from fastprof.findings.measurements import Facts
+from fastprof.findings.thresholds import LIMITS
+from fastprof.names import file_name, readable
+from fastprof.report.compilations import CompileBreak, CompileReport, CompileRow
+from fastprof.report.compile_reasons import Reason, why_again
+from fastprof.report.figures import duration, plural
+from fastprof.report.origin import is_users_file
+
+#: Functions and reasons that the evidence names.
+_FUNCTIONS, _REASONS, _BREAKS = 2, 2, 4
+#: An empty cache is worth a sentence if compiling takes this long, and this part of the run.
+_COLD_MS, _COLD_SHARE = 20_000.0, 0.10
+
+_OF_BREAK = {
+    "print": "Move the print out of the compiled code.",
+    "item": "Keep the value a tensor in the compiled code, and read it after the step.",
+    "control flow": "Replace the branch on a tensor's value by torch.where or torch.cond.",
+    "call": "Move the call out of the compiled code, or register it by torch.library.custom_op.",
+    "other": "Move the line out of the compiled code; TORCH_LOGS=graph_breaks has torch's words.",
+}
+
+
+def compiling_again(facts: Facts) -> Draft | None:
+    """Time of compilations after each function's first, as a share of the run; limits; breaks.
+
+    Of the first compilations only a cold cache counts: they are what a compiler is for.
+    """
+    found = facts.report.compilations
+    if found is None:
+        raise Abstain("nothing was compiled")
+    whole = facts.report.wall_ms
+    share, limit = found.again_ms / whole if whole else 0.0, LIMITS["compiling-again"]
+    severity = limit.grade(share)
+    stopped = [row for row in found.rows if row.limit]
+    cold = not found.hits and found.misses and found.ms > max(_COLD_MS, _COLD_SHARE * whole)
+    breaks = [each for each in found.breaks if is_users_file(each.file)]
+    if severity is None and not stopped and not breaks and not cold:
+        return None
+    again = [row for row in found.rows if row.reasons] if severity or stopped else []
+    again.sort(key=lambda row: (not row.limit, -row.again_ms))
+    named = again[:_FUNCTIONS]
+    steps = facts.report.steps.count
+    return Draft(
+        value=100 * share, unit="%",
+        title=_title(found, stopped, steps, whole, len(breaks),
+                     again=severity is not None, cold=bool(cold)),
+        severity=capped(severity or ("warning" if stopped else "note"), facts)
+        or ("warning" if stopped else "note"),
+        threshold=limit.text(severity) if severity else "above 0", source=limit.origin,
+        evidence=sentences(
+            *(_compiled(row) for row in named),
+            *(_stopped(row, found) for row in stopped[:_FUNCTIONS]),
+            *_broken(breaks),
+            _cold(found) if cold else "",
+        ),
+        fix=tuple(dict.fromkeys([
+            *(_fix(reason, row) for row in named for reason in row.reasons[:_REASONS]),
+            *(_OF_BREAK[each.kind] for each in breaks[:_BREAKS]),
+            *([_KEEP] if cold else []),
+        ])),
+        ms=found.again_ms / steps if steps and severity is not None else None,
+        promises=False, beside=True,
+    )  # fmt: skip
+
+
+_KEEP = (
+    "Keep the cache between jobs: TORCHINDUCTOR_CACHE_DIR in a folder that outlives them, on a "
+    "disk that all jobs of this kind can read."
+)
+
+
+def _title(
+    found: CompileReport,
+    stopped: list[CompileRow],
+    steps: int,
+    whole: float,
+    breaks: int,
+    *,
+    again: bool,
+    cold: bool,
+) -> str:
+    if again or cold:
+        of = f" of {steps}" if steps > found.steps else ""
+        where = f" in {found.steps}{of} {'step' if steps == 1 else 'steps'}" if steps else ""
+        share = percent(found.ms / whole)
+        why = "" if again else ", from an empty cache"
+        return f"Compiling takes {duration(found.ms)}{where} ({share} of the run){why}"
+    if stopped:
+        return (
+            f"{stopped[0].name} is not compiled any more: it has reached torch's {stopped[0].limit}"
+        )
+    count = plural(breaks, "line")
+    return f"Compiled code ends at {count} of the program, and Python goes on there (graph breaks)"
+
+
+def _compiled(row: CompileRow) -> str:
+    why = ", and ".join(why_again(reason) for reason in row.reasons[:_REASONS])
+    more = len(row.reasons) - _REASONS
+    rest = f", and for {plural(more, 'other reason')}" if more > 0 else ""
+    return f"{row.place} was compiled {plural(row.times, 'time')}: {why}{rest}."
+
+
+def _stopped(row: CompileRow, found: CompileReport) -> str:
+    at = f" ({found.limit})" if found.limit else ""
+    return (
+        f"{row.place} has reached {row.limit}{at}: where no earlier compilation fits, it runs "
+        "uncompiled."
+    )
+
+
+def _broken(found: Iterable[CompileBreak]) -> Iterable[str]:
+    by: dict[tuple[str, str], list[CompileBreak]] = {}
+    for each in found:
+        by.setdefault((each.file, each.name), []).append(each)
+    for (file, name), breaks in list(by.items())[:_FUNCTIONS]:
+        lines = ", ".join(f"{_what(b)} ({file_name(file)}:{b.line})" for b in breaks[:_BREAKS])
+        more = f", {len(breaks) - _BREAKS} more" if len(breaks) > _BREAKS else ""
+        yield f"{name} has {plural(len(breaks), 'graph break')}: {lines}{more}."
+
+
+def _what(each: CompileBreak) -> str:
+    return f"a call of {each.what}" if each.kind == "call" else each.what
+
+
+def _cold(found: CompileReport) -> str:
+    where = f" ({readable(found.cache, 80)})" if found.cache else ""
+    return f"The compiler's cache{where} had none of {plural(found.misses, 'graph')}."
+
+
+def _fix(reason: Reason, row: CompileRow) -> str:
+    what = reason.what
+    if reason.kind == "size":
+        other = "drop_last=True in the DataLoader" if reason.dim == 0 else "pad to a few lengths"
+        dim = max(0, reason.dim)
+        return f"torch._dynamo.mark_dynamic({what}, {dim}) before the call, or {other}."
+    if reason.kind == "value":
+        return f"Pass {what} as a tensor, or keep it constant."
+    if reason.kind == "attribute":
+        return f"Do not change {what} between calls, or make it a tensor (register_buffer)."
+    if reason.kind == "global":
+        return f"Pass {what} to {row.name} as a tensor, or do not change it between calls."
+    if reason.kind == "type":
+        return f"Give {what} the same type in each call."
+    if reason.kind == "mode":
+        return "Call the compiled code always in the same mode: the original module for validation."
+    if reason.kind == "tensor":
+        return f"Keep {what} the same in each call."
+    return f"Keep it true in each call that {what}: TORCH_LOGS=recompiles has torch's words."

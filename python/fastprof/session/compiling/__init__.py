@@ -1,0 +1,1 @@
+"""What compilers do in a run: :mod:`fastprof.session.compiling.part`."""

@@ -1,0 +1,180 @@
+"""The private interfaces of torch.compile that fastprof reads; no other file knows them.
+
+torch 2.6 to 2.13 have the callbacks and the metrics; where one has changed, the reading says what
+is unknown, and the rest goes on.  Nothing here changes what is compiled: callbacks are in no guard,
+and reading the metrics removes none.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastprof.report.origin import is_users_file
+from fastprof.session.compiling.interface import Compiler
+from fastprof.snapshot.compilations import CompileEvent, GraphBreak
+
+#: The module whose import makes the interfaces available.
+MODULE = "torch._dynamo.callback"
+_UTILS = "torch._dynamo.utils"
+
+#: Longest text that is kept.
+_TEXT = 600
+
+_LIMIT = re.compile(r"\b((?:accumulated_)?(?:recompile|cache_size)_limit)\b")
+
+
+class TorchCompiler(Compiler):
+    """Reads torch.compile's callbacks, metrics and graph breaks."""
+
+    name, module = "torch.compile", MODULE
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, None] = {}
+        self._callbacks: tuple[Callable[..., object], Callable[..., object]] | None = None
+        self._last: Any = None  # of the metrics that were read
+        self._breaks = 0
+        # By number of a function: name, file, line.
+        self._functions: dict[str, tuple[str, str, int]] = {}
+
+    def attach(self, begins: Callable[[], object], ends: Callable[[], object]) -> None:
+        """Call ``begins`` and ``ends`` around each compilation from now on."""
+
+        def started(*_: object) -> None:
+            begins()
+
+        def ended(*_: object) -> None:
+            ends()
+
+        self._callbacks = started, ended
+        self.check()
+        self._last = next(reversed(self._metrics()), None)
+        self._breaks = len(self._reasons())
+
+    def check(self) -> None:
+        """Register the callbacks, if ``torch._dynamo.reset()`` or another has removed them."""
+        handler = getattr(sys.modules.get(MODULE), "callback_handler", None)
+        starts, ends = (getattr(handler, f"{n}_callbacks", None) for n in ("start", "end"))
+        if not isinstance(starts, list) or not isinstance(ends, list):
+            self.unknown["the begin and end of compilations (torch._dynamo.callback)"] = None
+        elif self._callbacks is not None:
+            for callbacks, ours in zip((starts, ends), self._callbacks, strict=True):
+                if ours not in callbacks:
+                    callbacks.append(ours)
+
+    def detach(self) -> None:
+        """Take the callbacks away."""
+        handler = getattr(sys.modules.get(MODULE), "callback_handler", None)
+        for name, ours in zip(("start", "end"), self._callbacks or (), strict=False):
+            callbacks = getattr(handler, f"{name}_callbacks", None)
+            if isinstance(callbacks, list) and ours in callbacks:
+                callbacks.remove(ours)
+        self._callbacks = None
+
+    def events(self, step: int, phase: str) -> Iterator[CompileEvent]:
+        """Yield the compilations since the last call; all belong to this step and phase."""
+        new = []
+        for metrics in reversed(self._metrics()):
+            if metrics is self._last:
+                break
+            new.append(metrics)
+        if new:
+            self._last = new[0]
+        for metrics in reversed(new):
+            yield self._event(metrics, step, phase)
+
+    def breaks(self) -> Iterator[GraphBreak]:
+        """Yield the graph breaks since the last call."""
+        reasons = self._reasons()
+        if len(reasons) < self._breaks:  # torch._dynamo.reset()
+            self._breaks = 0
+        new, self._breaks = reasons[self._breaks :], len(reasons)
+        for each in new:
+            stack = [frame for frame in each.user_stack if frame.lineno]
+            own = [frame for frame in stack if is_users_file(frame.filename)] or stack
+            if own:
+                at = own[-1]
+                text = _text(each.reason)
+                yield GraphBreak(at.filename, at.lineno, at.name, text, 1)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the version, the limit of compilations, and the folder of the cache."""
+        torch: Any = sys.modules.get("torch")
+        config: Any = sys.modules.get("torch._dynamo.config")
+        limit = getattr(config, "recompile_limit", getattr(config, "cache_size_limit", 0))
+        return {
+            "version": str(getattr(torch, "__version__", "")),
+            "limit": limit if type(limit) is int and limit > 0 else 0,
+            "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""),  # the compiler sets it
+        }
+
+    def _metrics(self) -> list[Any]:
+        get = getattr(sys.modules.get(_UTILS), "get_compilation_metrics", None)
+        if get is None:
+            if _UTILS in sys.modules:
+                self.unknown[f"compilations ({_UTILS}.get_compilation_metrics)"] = None
+            return []
+        return list(get())
+
+    def _reasons(self) -> list[Any]:
+        reasons = getattr(sys.modules.get(_UTILS), "graph_break_reasons", None)
+        if not isinstance(reasons, list):
+            if _UTILS in sys.modules:
+                self.unknown[f"graph breaks ({_UTILS}.graph_break_reasons)"] = None
+            return []
+        return reasons
+
+    def _event(self, metrics: Any, step: int, phase: str) -> CompileEvent:
+        def ns(name: str, older: str = "") -> int:
+            us = getattr(metrics, name, None)
+            if us is None and older:
+                us = 1e6 * (getattr(metrics, older, None) or 0)
+            return max(0, round(1000 * (us or 0)))
+
+        def count(*kinds: str) -> int:
+            names = [f"{of}_cache_{kinds[0]}_count" for of in kinds[1:]]
+            return max(getattr(metrics, name, None) or 0 for name in names)
+
+        total = ns("duration_us", "entire_frame_compile_time_s")
+        backward = getattr(metrics, "is_forward", True) is False
+        runtime = getattr(metrics, "is_runtime", False) is True
+        backend = ns("aot_autograd_cumulative_compile_time_us", "backend_compile_time_s")
+        if backward or runtime:
+            backend = total
+        backend = min(backend, total)
+        kernel = ns("inductor_code_gen_cumulative_compile_time_us", "code_gen_time_s")
+        number = str(getattr(metrics, "compile_id", None) or "")
+        function = number.rpartition("/")[0]
+        name, file, line = self._functions.get(function, ("", "", 0))
+        if getattr(metrics, "co_name", None):
+            name, file = str(metrics.co_name), str(metrics.co_filename or "")
+            line = int(metrics.co_firstlineno or 0)
+            if function:
+                self._functions[function] = name, file, line
+        failed = _text(getattr(metrics, "fail_reason", None))
+        limit = _LIMIT.search(failed) if "limit" in failed[:60] else None
+        if not hasattr(metrics, "recompile_reason"):
+            self.unknown["reasons of recompilations"] = None
+        local = ("inductor_fx_local", "inductor_fx_remote")
+        return CompileEvent(
+            step=step,
+            phase=phase,
+            kind="runtime" if runtime else "backward" if backward else "forward",
+            id=number,
+            name=name,
+            file=file,
+            line=line,
+            total_ns=total,
+            backend_ns=backend,
+            kernel_ns=backend if runtime else min(kernel, backend),
+            hits=count("hit", *local),
+            misses=count("miss", *local),
+            reason=_text(getattr(metrics, "recompile_reason", None)),
+            failed="" if limit else failed,
+            limit=limit[1] if limit else "",
+        )
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)[:_TEXT]

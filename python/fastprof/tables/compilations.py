@@ -1,0 +1,88 @@
+"""What was compiled during a run, in words and tables."""
+
+from collections.abc import Sequence
+
+from fastprof.names import file_name, readable
+from fastprof.report.compilations import CompileBreak, CompileReport, CompileRow
+from fastprof.report.compile_reasons import why_again
+from fastprof.report.figures import counted, plural
+from fastprof.report.model import Report
+from fastprof.tables.cells import Table, number, short
+
+#: Functions and breaks in a table.
+_ROWS = 20
+#: Steps that a row lists.
+_STEPS = 5
+
+
+def compile_tables(report: Report) -> list[Table]:
+    """Return the tables of compiled functions and of graph breaks; some have no rows."""
+    found = report.compilations
+    if found is None:
+        return []
+    rows = tuple(_cells(row) for row in found.rows[:_ROWS])
+    if rows:
+        rows = (*rows, _total(found))
+    title = f"Compiled by {found.compiler} (ms by its own clock; {_caches(found)})"
+    headers = (
+        "function", "times", "again", "ms", "capture", "backend", "kernels", "steps", "why again",
+    )  # fmt: skip
+    breaks = tuple(
+        (f"{each.name} ({file_name(each.file)}:{each.line})", _in_words(each), str(each.count))
+        for each in found.breaks[:_ROWS]
+    )
+    return [
+        Table(title, headers, rows, left=frozenset({0, 7, 8}),
+              spare=("steps", "capture", "backend"), total=True),
+        Table("Graph breaks: compiled code ends and Python goes on",
+              ("line", "because of", "times"), breaks, left=frozenset({0, 1})),
+    ]  # fmt: skip
+
+
+def compile_lines(report: Report) -> list[str]:
+    """Return what this version of the compiler does not report, in sentences."""
+    found = report.compilations
+    if found is None or not found.unknown:
+        return []
+    what = ", ".join(found.unknown)
+    version = f" {found.version}" if found.version else ""
+    return [f"Not known with this {found.compiler.split('.')[0]}{version}: {readable(what, 300)}."]
+
+
+def _cells(row: CompileRow) -> tuple[str, ...]:
+    why = [why_again(reason) for reason in row.reasons]
+    if row.limit:
+        why.append(f"reached {row.limit}: it then runs uncompiled")
+    if row.failed:
+        why.append(f"failed: {row.failed}")
+    return (
+        short(row.place), str(row.times), str(row.again), number(row.ms), number(row.capture_ms),
+        number(row.backend_ms), number(row.kernel_ms), _steps(row.steps), "; ".join(why),
+    )  # fmt: skip
+
+
+def _total(found: CompileReport) -> tuple[str, ...]:
+    sums = (
+        sum(getattr(row, which) for row in found.rows)
+        for which in ("capture_ms", "backend_ms", "kernel_ms")
+    )
+    return (
+        "all", str(found.times), str(found.again), number(found.ms),
+        *(number(ms) for ms in sums), plural(found.steps, "step"), "",
+    )  # fmt: skip
+
+
+def _steps(steps: Sequence[int]) -> str:
+    shown = ", ".join(str(step) for step in steps[:_STEPS])
+    return shown if len(steps) <= _STEPS else f"{shown}, {counted(len(steps) - _STEPS)} more"
+
+
+def _caches(found: CompileReport) -> str:
+    if not found.hits + found.misses:
+        return "no cache on disk was used"
+    where = f" in {readable(found.cache, 60)}" if found.cache else ""
+    return f"cache{where}: {plural(found.hits, 'hit')}, {plural(found.misses, 'miss')}"
+
+
+def _in_words(each: CompileBreak) -> str:
+    return f"a call of {each.what}" if each.kind == "call" else each.what

@@ -1,0 +1,168 @@
+"""Twelve planted causes of compiling on three programs, and four healthy ones, by real torch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.findings.examine import examine
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch._dynamo")
+if not hasattr(torch._dynamo.utils, "get_compilation_metrics"):
+    pytest.skip("this torch records no compilations", allow_module_level=True)
+
+from programs import compiled_programs as programs  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    # Warnings of torch's own imports and calls become errors in the compiler.
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+FILE = programs.__file__
+
+#: Backends: "eager" needs no C++ compiler; the same with inductor takes minutes.
+BACKENDS = [
+    "eager",
+    pytest.param(
+        "inductor",
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(
+                not shutil.which("g++"), reason="needs a C++ compiler: apt-get install g++"
+            ),
+        ],
+    ),
+]
+
+
+def record(steps: Any) -> Any:
+    torch.manual_seed(0)
+    with fastprof.Profiler(skip_first=0, gpu=False) as profiler:
+        for step in steps:
+            step()
+            profiler.step()
+    return profiler.report()
+
+
+def of_all(report: Any) -> list[Any]:
+    found = examine(report)
+    return [*found.findings, *found.notes]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+#: Cause -> the function's line, and its reason: kind, variable, dimension.
+AGAIN = {
+    "batch_end": ("network", "size", "x", 0),
+    "attribute": ("network", "attribute", "self.scale", -1),
+    "sequence": ("language", "size", "tokens", 1),
+    "grad_mode": ("language", "mode", "whether gradients are enabled (torch.no_grad)", -1),
+    "scalar": ("function", "value", "n", -1),
+    "mutated_global": ("of_global", "global", "SCALE", -1),
+    "limit": ("function", "value", "n", -1),
+}
+VALUES = {"batch_end": ("8", "5"), "sequence": ("4", "5", "6", "7"), "scalar": ("2", "3")}
+#: Cause -> the line of the break, its kind and what it is.
+BREAKS = {
+    "prints": ("print", "print", "print"),
+    "library": ("call", "call", "posix.getpid"),
+    "item": ("item", "item", ".item()"),
+    "control_flow": ("branch", "control flow", "a branch on a tensor's value"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cause", AGAIN)
+def test_a_recompilation_has_its_function_variable_and_values(cause: str, backend: str) -> None:
+    marker, kind, what, dim = AGAIN[cause]
+    found = record(getattr(programs, cause)(backend)).compilations
+    rows = [row for row in found.rows if row.reasons]
+    assert [(row.file, row.line) for row in rows] == [(FILE, programs.line_of(marker))]
+    assert (rows[0].reasons[0].kind, rows[0].reasons[0].what, rows[0].reasons[0].dim) == (
+        kind, what, dim,
+    )  # fmt: skip
+    assert rows[0].reasons[0].values[: len(VALUES.get(cause, ()))] == VALUES.get(cause, ())
+    assert bool(rows[0].limit) == (cause == "limit")
+    assert not found.breaks
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cause", BREAKS)
+def test_a_graph_break_has_the_programs_line(cause: str, backend: str) -> None:
+    marker, kind, what = BREAKS[cause]
+    report = record(getattr(programs, cause)(backend))
+    (found,) = report.compilations.breaks
+    assert (found.file, found.line) == (FILE, programs.line_of(marker))
+    assert (found.kind, found.what) == (kind, what)
+    (finding,) = (f for f in of_all(report) if f.rule == "compiling-again")
+    assert f"compiled_programs.py:{found.line})" in " ".join(finding.evidence)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler: apt-get install g++")
+def test_a_cold_cache_is_named_and_a_warm_one_has_hits(tmp_path: Path) -> None:
+    cold = record(programs.cold_cache("inductor")).compilations
+    assert cold.misses
+    assert not cold.hits
+    assert cold.cache == str(tmp_path / "cache")
+    torch._dynamo.reset()
+    warm = record(programs.cold_cache("inductor")).compilations
+    assert warm.hits
+    assert not warm.misses
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "name", ["fixed", "marked_dynamic", "validated_uncompiled", "compiled_optimizer"]
+)
+def test_a_healthy_program_has_no_finding(name: str, backend: str) -> None:
+    report = record(getattr(programs, name)(backend))
+    assert report.compilations.times >= 1
+    assert not [f for f in of_all(report) if f.rule == "compiling-again"]
+    assert not report.compilations.again
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_seconds_are_those_of_torchs_own_table(backend: str) -> None:
+    """torch's table of compile times is kept elsewhere than the metrics that fastprof reads."""
+    times = torch._dynamo.utils.compilation_time_metrics
+    before = sum(times.get("_compile.compile_inner", ()))
+    found = record(programs.sequence(backend)).compilations
+    own_s = sum(times["_compile.compile_inner"]) - before
+    assert found.ms / 1e3 == pytest.approx(own_s, rel=0.05)
+
+
+@pytest.mark.parametrize("cause", ["batch_end", "grad_mode", "prints", "fixed"])
+def test_what_is_compiled_is_the_same_without_fastprof(cause: str) -> None:
+    def counts(run: Any) -> Any:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        before = torch._dynamo.utils.get_compilation_metrics()
+        run(getattr(programs, cause)("eager"))
+        new = [m for m in torch._dynamo.utils.get_compilation_metrics() if m not in before]
+        counters = {k: dict(v) for k, v in torch._dynamo.utils.counters.items()}
+        return counters, [(m.co_name, m.guard_count, m.graph_op_count) for m in new]
+
+    assert counts(lambda steps: [step() for step in steps]) == counts(record)
+
+
+def test_what_compiles_before_and_after_the_run_is_not_counted() -> None:
+    steps = programs.fixed("eager")
+    steps[0]()
+    assert record(steps).compilations is None
+    handler = torch._dynamo.callback.callback_handler
+    assert not handler.start_callbacks
+    assert not handler.end_callbacks

@@ -1,0 +1,229 @@
+"""Compilations of a run, on a fake compiler and on fakes of torch's private modules."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.session.compiling.part import Compilations
+from fastprof.session.compiling.torch_compiler import MODULE, TorchCompiler
+from fastprof.snapshot.compilations import CompileEvent, GraphBreak
+
+MS = 1_000_000
+
+
+class FakeCompiler:
+    """Compiles where the test says so; its module is one that is always imported."""
+
+    name, module = "fake.compile", "sys"
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, None] = {}
+        self.begins: Callable[[], object] = lambda: None
+        self.ends: Callable[[], object] = lambda: None
+        self.done: list[int] = []
+        self.fails = self.attached = False
+
+    def attach(self, begins: Callable[[], object], ends: Callable[[], object]) -> None:
+        self.begins, self.ends, self.attached = begins, ends, True
+
+    def check(self) -> None:
+        if self.fails:
+            raise AttributeError("no such interface")
+
+    def detach(self) -> None:
+        self.attached = False
+
+    def events(self, step: int, phase: str) -> Iterator[CompileEvent]:
+        while self.done:
+            ns = self.done.pop(0)
+            yield CompileEvent(
+                step, phase, "forward", "0/0", "f", "/w/f.py", 1, ns, ns, ns, 0, 1, "", "", ""
+            )
+
+    def breaks(self) -> Iterator[GraphBreak]:
+        return iter(())
+
+    def facts(self) -> dict[str, Any]:
+        return {"version": "1", "limit": 8, "cache": ""}
+
+    def compile(self, seconds: float = 0.03) -> None:
+        """Compile as torch does: it records the compilation after the end."""
+        self.begins()
+        time.sleep(seconds)
+        self.ends()
+        self.done.append(round(seconds * 1e9))
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> FakeCompiler:
+    fake = FakeCompiler()
+    monkeypatch.setattr(
+        Compilations, "__init__",
+        lambda self, *args: init(self, *args, compilers=[fake]),
+    )  # fmt: skip
+    return fake
+
+
+init = Compilations.__init__
+
+
+def run_with(compiler: FakeCompiler, in_step: Callable[[int], object]) -> Any:
+    with fastprof.Profiler(skip_first=0, functions=False) as profiler:
+        for step in range(10):
+            time.sleep(0.002)
+            in_step(step)
+            profiler.step()
+    return profiler.report()
+
+
+def test_a_compilation_belongs_to_its_step_and_not_to_the_steps_time(compiler) -> None:
+    report = run_with(compiler, lambda step: step in (3, 7) and compiler.compile())
+    found = report.compilations
+    assert [event.step for event in report.snapshot.compilations.events] == [3, 7]
+    assert {event.phase for event in report.snapshot.compilations.events} == {"steps"}
+    assert found.steps == 2
+    walls = [ns / 1e6 for ns in report.snapshot.steps.series.wall_ns]
+    compile_ms = report.snapshot.phase_ns("compile") / 1e6
+    assert compile_ms >= 60
+    assert sum(walls) + compile_ms <= report.snapshot.duration_ns / 1e6
+    assert not compiler.attached  # nothing stays behind
+
+
+def test_a_failure_costs_the_compilations_and_nothing_else(compiler) -> None:
+    def in_step(step: int) -> None:
+        if step == 3:
+            compiler.compile()
+        compiler.fails = step > 3
+        if step == 5:
+            compiler.compile()
+
+    report = run_with(compiler, in_step)
+    assert report.snapshot.steps.count == 10
+    assert report.snapshot.counters["compile_errors"] == 1
+    assert sum("compilations are not known" in note for note in report.snapshot.notes) == 1
+    assert not compiler.attached
+
+
+def test_a_run_that_ends_in_a_compilation_leaves_its_phase(compiler) -> None:
+    with fastprof.Profiler(skip_first=0) as profiler:
+        profiler.step()
+        compiler.begins()
+    assert profiler.report().snapshot.phase_ns("compile") >= 0
+    assert not compiler.attached
+
+
+def test_functions_are_recorded_again_after_a_compilation(compiler) -> None:
+    def after(n: int) -> int:
+        return n
+
+    def inside() -> None:
+        after(1)
+
+    with fastprof.Profiler(skip_first=0, overhead=None) as profiler:
+        for step in range(6):
+            if step == 2:
+                compiler.begins()
+                inside()
+                compiler.ends()
+            after(step)
+            profiler.step()
+    rows = {row.name: row.calls for row in profiler.report().functions}
+    assert rows["after"] == 6
+    assert "inside" not in rows
+
+
+# -- fakes of torch's modules
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return fakes of torch's modules: the handler of callbacks, and the metrics."""
+    handler = SimpleNamespace(start_callbacks=[], end_callbacks=[])
+    metrics: list[Any] = []
+    callback, utils = ModuleType(MODULE), ModuleType("torch._dynamo.utils")
+    callback.callback_handler = handler  # type: ignore[attr-defined]
+    utils.get_compilation_metrics = lambda: list(metrics)  # type: ignore[attr-defined]
+    utils.graph_break_reasons = []  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, MODULE, callback)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+    return SimpleNamespace(handler=handler, metrics=metrics, utils=utils)
+
+
+def row(**fields: Any) -> SimpleNamespace:
+    known = {"compile_id": "0/0", "co_name": "f", "co_filename": "/w/f.py", "co_firstlineno": 3}
+    return SimpleNamespace(**{"recompile_reason": None, **known, **fields})
+
+
+def test_each_compilation_is_read_once_and_remains_for_others(dynamo) -> None:
+    dynamo.metrics.append(row(duration_us=9))  # before the run
+    compiler = TorchCompiler()
+    compiler.attach(lambda: None, lambda: None)
+    assert list(compiler.events(0, "steps")) == []
+    dynamo.metrics += [row(duration_us=2_000), row(duration_us=3_000)]
+    assert [event.total_ns for event in compiler.events(5, "steps")] == [2 * MS, 3 * MS]
+    assert list(compiler.events(6, "steps")) == []
+    assert len(dynamo.metrics) == 3
+    del dynamo.metrics[:2]  # the deque is full
+    dynamo.metrics.append(row(duration_us=4_000))
+    assert [event.total_ns for event in compiler.events(7, "steps")] == [4 * MS]
+
+
+def test_callbacks_that_reset_removed_are_registered_again_and_removed_at_the_end(dynamo) -> None:
+    calls: list[str] = []
+    compiler = TorchCompiler()
+    compiler.attach(lambda: calls.append("begins"), lambda: calls.append("ends"))
+    dynamo.handler.start_callbacks.clear()
+    compiler.check()
+    dynamo.handler.start_callbacks[0]()  # without arguments, as in 2.6
+    dynamo.handler.end_callbacks[0](SimpleNamespace(compile_id="0/0"))
+    assert calls == ["begins", "ends"]
+    compiler.detach()
+    assert not dynamo.handler.start_callbacks
+    assert not dynamo.handler.end_callbacks
+
+
+def test_an_older_torch_has_seconds_and_no_reasons(dynamo) -> None:
+    compiler = TorchCompiler()
+    compiler.attach(lambda: None, lambda: None)
+    old = row(entire_frame_compile_time_s=2.0, backend_compile_time_s=1.0, code_gen_time_s=0.5)
+    del old.recompile_reason
+    dynamo.metrics.append(old)
+    (event,) = compiler.events(0, "steps")
+    assert (event.total_ns, event.backend_ns, event.kernel_ns) == (
+        2000 * MS, 1000 * MS, 500 * MS,
+    )  # fmt: skip
+    assert list(compiler.unknown) == ["reasons of recompilations"]
+
+
+def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
+    del dynamo.utils.get_compilation_metrics, dynamo.utils.graph_break_reasons
+    dynamo.handler.start_callbacks = None
+    compiler = TorchCompiler()
+    compiler.attach(lambda: None, lambda: None)
+    assert list(compiler.events(0, "steps")) == list(compiler.breaks()) == []
+    assert len(compiler.unknown) == 3
+    compiler.detach()
+
+
+def test_a_limit_and_a_lazy_backward_have_their_functions_name(dynamo) -> None:
+    compiler = TorchCompiler()
+    compiler.attach(lambda: None, lambda: None)
+    nameless = {"co_name": None, "co_filename": None, "co_firstlineno": None}
+    dynamo.metrics += [
+        row(duration_us=1),
+        row(duration_us=1, is_forward=False, **nameless),
+        row(
+            compile_id="0/8", duration_us=1, **nameless,
+            fail_reason="Dynamo recompile limit exceeded\n ... the recompile_limit cache size",
+        ),
+    ]  # fmt: skip
+    events = list(compiler.events(0, "steps"))
+    assert [(event.name, event.line) for event in events] == [("f", 3)] * 3
+    assert [event.kind for event in events] == ["forward", "backward", "forward"]
+    assert events[2].limit == "recompile_limit"

@@ -1,0 +1,193 @@
+"""Compilations in a report: torch's reasons in words, rows per function, the finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fastprof.findings.examine import examine
+from fastprof.report.build import build_report
+from fastprof.report.compilations import compile_report
+from fastprof.report.compile_reasons import Reason, break_of, reason_of, why_again
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.compilations import CompileEvent, CompileSnapshot, GraphBreak
+from fastprof.snapshot.run_phases import PhaseTime
+from fastprof.tables.compilations import compile_lines, compile_tables
+from fastprof.tables.run_phases import phases_text
+
+SECOND = 1_000_000_000
+
+#: Texts of torch 2.6 to 2.13, shortened.
+REASONS = {
+    "0/0: tensor 'x' size mismatch at index 1. expected 30, actual 31": (
+        "the size of dimension 1 of x changed (30, 31)"
+    ),
+    "0/0: tensor 'L['x']' size mismatch at index 0. expected 4, actual 5": (
+        "the size of dimension 0 of x changed (4, 5)"
+    ),
+    "1/1: s.k == 1      # return y*s.k  # a.py:8 in f (HINT: ...)": "s.k changed (1)",
+    "1/1: L['self'].k == 1      # return y*s.k  # a.py:8": "self.k changed (1)",
+    "6/0: G['scale'] == 2       # def h(x)  # a.py:3 in h": "the global scale changed (2)",
+    "7/0: L['n'] == 1           # def k  # a.py:17 in k": "n changed (1)",
+    "7/1: ___check_type_id(n, 1401), type=<class 'int'>  # def k": "the type of n changed (int)",
+    "8/1: GLOBAL_STATE changed: grad_mode ": (
+        "whether gradients are enabled (torch.no_grad) changed"
+    ),
+    "0/0: tensor 'x' dtype mismatch. expected Float, actual Double": (
+        "the dtype of x changed (Float, Double)"
+    ),
+    "0/0: 4 <= x.size()[0]  # _dynamo/output_graph.py:1 in init": (
+        "the size of dimension 0 of x changed"
+    ),
+    "0/0: not L['self'].training  # f": "self.training changed (False)",
+    "0/0: ___something_new(x)  # f": "this no longer held: ___something_new(x)",
+    "": "this no longer held: ",
+}
+
+BREAKS = {
+    "generic_jump TensorVariable()": ("control flow", "a branch on a tensor's value"),
+    "Data-dependent branching\n  Explanation: ...": (
+        "control flow", "a branch on a tensor's value",
+    ),
+    "Failed to trace builtin operator\n  Explanation: ... builtin operator `print` with": (
+        "print", "print",
+    ),
+    "Unsupported Tensor.item() call with capture_scalar_outputs=False\n ...": ("item", ".item()"),
+    "Attempted to call function marked as skipped\n  ... trace the builtin `posix.getpid.` This": (
+        "call", "posix.getpid",
+    ),
+    "skipped\n  context: module: torch.random, qualname: seed, skip reason": (
+        "call", "torch.random.seed",
+    ),
+    "numpy\n  numpy function: <cyfunction default_rng at 0x7>": ("call", "numpy's default_rng"),
+    "a new kind of break\n  Explanation": ("other", "a new kind of break"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REASONS)
+def test_torchs_reason_becomes_words_with_variable_and_values(text: str) -> None:
+    assert why_again(reason_of(text)) == REASONS[text]
+
+
+@pytest.mark.parametrize("text", BREAKS)
+def test_a_graph_break_is_called_by_its_cause(text: str) -> None:
+    assert break_of(text) == BREAKS[text]
+
+
+def event(step: int = 0, reason: str = "", seconds: float = 1.0, **fields: object) -> CompileEvent:
+    made = CompileEvent(
+        step=step, phase="steps", kind="forward", id="0/0", name="forward", file="/w/model.py",
+        line=41, total_ns=round(seconds * SECOND), backend_ns=round(0.6 * seconds * SECOND),
+        kernel_ns=round(0.5 * seconds * SECOND), hits=0, misses=1, reason=reason, failed="",
+        limit="",
+    )  # fmt: skip
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def size(was: int, now: int) -> str:
+    return f"0/0: tensor 'x' size mismatch at index 1. expected {was}, actual {now}"
+
+
+def snapshot(*events: CompileEvent, seconds: int = 100, **fields: object) -> Snapshot:
+    found = CompileSnapshot(
+        compiler="torch.compile", version="2.13.0", events=events, limit=8, cache="/tmp/cache"
+    )
+    return Snapshot(
+        meta={}, duration_ns=seconds * SECOND,
+        phases=(PhaseTime("steps", 60 * SECOND, 1), PhaseTime("compile", 40 * SECOND, 3)),
+        compilations=replace(found, **fields),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_row_adds_up_and_lists_each_value_once() -> None:
+    found = compile_report(
+        snapshot(event(), event(3, size(128, 129), 2.0), event(7, size(129, 131), 3.0))
+    )
+    assert found is not None
+    (row,) = found.rows
+    assert (row.times, row.again, row.steps) == (3, 2, (0, 3, 7))
+    assert row.ms == pytest.approx(6000)
+    assert row.capture_ms + row.backend_ms + row.kernel_ms == pytest.approx(row.ms)
+    assert row.reasons == (Reason("size", "x", 1, ("128", "129", "131")),)
+    assert found.again_ms == pytest.approx(5000)
+    assert [step for step, _, names in found.by_step if names] == [3, 7]
+
+
+def test_a_part_after_a_graph_break_has_its_functions_name() -> None:
+    rest = event(name="torch_dynamo_resume_in_forward_at_57", line=57)
+    found = compile_report(snapshot(event(), rest))
+    assert found is not None
+    assert {row.name for row in found.rows} == {"forward", "forward after line 57"}
+
+
+def test_a_backward_pass_is_no_compilation_of_its_function() -> None:
+    found = compile_report(snapshot(event(), event(kind="backward")))
+    assert found is not None
+    assert (found.times, found.rows[0].backwards, found.ms) == (1, 1, pytest.approx(2000))
+
+
+def test_the_finding_names_function_variable_values_and_fix() -> None:
+    breaks = (GraphBreak("/w/model.py", 57, "forward", "generic_jump TensorVariable()", 1),)
+    report = build_report(
+        snapshot(event(), event(3, size(128, 129), 30), event(4, size(129, 131), 30), breaks=breaks)
+    )
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert found.title == "Compiling takes 61.0 s (61.0 % of the run)"
+    why = " ".join(found.evidence)
+    assert "forward (model.py:41) was compiled 3 times: the size of dimension 1 of x changed" in why
+    assert "(128, 129, 131, ...)" in why
+    assert "forward has 1 graph break: a branch on a tensor's value (model.py:57)." in why
+    assert found.fix[0].startswith("torch._dynamo.mark_dynamic(x, 1)")
+    assert "torch.where" in found.fix[1]
+
+
+def test_first_compilations_alone_are_no_finding() -> None:
+    report = build_report(snapshot(event(seconds=15, hits=1), event(name="other", line=90)))
+    assert not [f for f in examine(report).findings if f.rule == "compiling-again"]
+    # One again, of 2 % of the run, neither.
+    report = build_report(snapshot(event(hits=1), event(3, size(1, 2), 2.0)))
+    assert not [f for f in examine(report).findings if f.rule == "compiling-again"]
+
+
+def test_a_cold_cache_is_a_note_that_names_the_folder() -> None:
+    report = build_report(snapshot(event(seconds=30)))
+    (found,) = (f for f in examine(report).notes if f.rule == "compiling-again")
+    assert "(/tmp/cache) had none of 1 graph." in found.evidence[0]
+    assert "TORCHINDUCTOR_CACHE_DIR" in found.fix[0]
+
+
+def test_a_limit_that_is_reached_is_a_warning() -> None:
+    stopped = event(9, size(8, 9), 0.001, limit="recompile_limit")
+    report = build_report(snapshot(event(hits=1), stopped))
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert found.severity == "warning"
+    assert "not compiled any more: it has reached torch's recompile_limit" in found.title
+    assert "has reached recompile_limit (8)" in " ".join(found.evidence)
+
+
+def test_the_time_is_outside_of_the_measured_steps() -> None:
+    report = build_report(snapshot(event(), event(3, size(1, 2))))
+    assert "compiling 40.0 s in 2 steps" in phases_text(report, 0.01)
+
+
+def test_the_tables_have_function_reason_and_sum() -> None:
+    report = build_report(snapshot(event(), event(3, size(1, 2))))
+    functions, breaks = compile_tables(report)
+    assert "cache in /tmp/cache: 0 hits, 2 misses" in functions.title
+    assert functions.rows[0][0] == "forward (model.py:41)"
+    assert functions.rows[0][-1] == "the size of dimension 1 of x changed (1, 2)"
+    assert functions.rows[-1][:4] == ("all", "2", "1", "2000")
+    assert not breaks.rows
+
+
+def test_what_a_version_does_not_report_is_one_line() -> None:
+    report = build_report(snapshot(unknown=("reasons of recompilations",)))
+    assert compile_lines(report) == ["Not known with this torch 2.13.0: reasons of recompilations."]
+    assert compile_tables(report)[0].rows == ()
+
+
+def test_it_is_saved_and_read() -> None:
+    breaks = (GraphBreak("/w/model.py", 57, "forward", "print", 2),)
+    saved = snapshot(event(), event(3, size(1, 2)), breaks=breaks)
+    assert Snapshot.from_dict(saved.to_dict()).compilations == saved.compilations
+    assert build_report(replace(saved, compilations=None)).compilations is None
