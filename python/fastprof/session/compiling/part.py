@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import Any
 
 from fastprof.clock import time
-from fastprof.guards import own_errors
+from fastprof.guards import dropped, own_errors
 from fastprof.session.compiling.interface import Compiler
 from fastprof.session.compiling.torch_compiler import TorchCompiler
 from fastprof.session.faults import Faults
@@ -59,6 +59,7 @@ class Compilations(Part):
         self._paused = False
         self._wall_ns = 0
         self._at = (0, "setup")  # step and phase of the last compilation
+        self._compiled = False  # since the last look after a step
 
     def begin(self) -> None:
         for watch in self._watches:
@@ -68,8 +69,14 @@ class Compilations(Part):
         return self._pace.next_step(count)
 
     def at_step(self, count: int) -> None:
-        for watch in self._watches:
-            watch.look(*self._at)
+        # What was compiled is read when more is compiled or now; both know where that was.
+        if self._compiled:
+            self._compiled = False
+            for watch in self._watches:
+                watch.look(*self._at)
+        else:
+            for watch in self._watches:
+                watch.check()
         self._at = count, "steps"
 
     def end(self, count: int) -> None:
@@ -95,6 +102,7 @@ class Compilations(Part):
 
     def begins(self) -> None:
         """Note that a compilation begins, in any thread."""
+        self._compiled = True
         for watch in self._watches:
             watch.look(*self._at)
         if self._in or not self._phase.is_here():
@@ -151,6 +159,14 @@ class _Watch:
             self._on = False
             self._guarded(self._compiler.detach)
 
+    def check(self) -> None:
+        """Let the compiler observe what the program may have switched off."""
+        if self._on:
+            try:
+                self._compiler.check()
+            except own_errors() as error:
+                self._failed(error)
+
     def look(self, step: int, phase: str) -> None:
         """Read what the compiler has done; it was in this step and phase."""
         if self._on:
@@ -201,10 +217,11 @@ class _Watch:
         try:
             action(*args)
         except own_errors() as error:
-            self._run.fault(error)
-            if self._on:
-                self._on = False
-                try:
-                    self._compiler.detach()
-                except own_errors():
-                    pass
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._run.fault(error)
+        if self._on:
+            self._on = False
+            with dropped():
+                self._compiler.detach()
