@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 
 import pytest
 from fastprof.cli import main, watch_command
 from fastprof.ranks.exchange.find import job_mark
 from fastprof.ranks.exchange.watch_sources import Folder
 from fastprof.ranks.live.window import RankWindow, encode
+
+
+@pytest.fixture(autouse=True)
+def no_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTPROF_PROCESSES_DIR", str(tmp_path / "processes"))
 
 
 def put(folder, rank, *, own_us=10_000, world=3, ended=False, age_s=0.0, beat=2, place=""):
@@ -107,7 +113,7 @@ def test_watch_says_that_a_job_has_ended(job, capsys):
         (["{}"], "no rank has published anything in "),
         (
             [],
-            "no process of this user on this machine has the environment of a job of several ranks",
+            "no process of this user on this machine is recorded by fastprof now, and none has ",
         ),
         ([], "a job of jax can be read from the directory only"),
     ],
@@ -151,7 +157,7 @@ def test_it_goes_on_in_a_terminal_until_the_job_ends(job, monkeypatch, rich):
     watch = Watched(Folder(str(job)))
     if not rich:
         monkeypatch.setitem(__import__("sys").modules, "rich.live", None)
-    assert watch_command._follow(watch) == "The job has ended."
+    assert watch_command._follow(partial(watch_command._loop, watch)) == "The job has ended."
     assert len(shown) == 4
 
 

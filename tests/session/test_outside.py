@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from fastprof.cli import from_outside, main
+from fastprof.cli import from_outside, main, watch_command
+from fastprof.cli.watch_process import ProcessWatch, next_lines
 from fastprof.session.outside import places
+from fastprof.session.outside.ask import named
 from fastprof.session.outside.places import Place, Process
 from helpers import child_env, run_child, time_scale
 
@@ -392,3 +394,147 @@ def test_names_that_are_no_requests_are_left_alone(top):
     for name in (good, "report-1", "../x-0123456789abcdef".replace("/", "_"), ".fastprof-1.tmp"):
         Path(place.path(places.REQUESTS, name)).touch()
     assert place.requests() == {good: "report"}
+
+
+# -- fastprof watch PID ------------------------------------------------------------------------
+
+
+def watched(capsys, *argv):
+    status = main(["watch", *map(str, argv)])
+    out, err = capsys.readouterr()
+    return status, out + err
+
+
+def test_watch_shows_a_process_once(start, top, capsys):
+    child = start(RUN, options="overhead=0.0")
+    until(lambda: main(["report", str(child.pid)]) == 0)
+    time.sleep(1.0)
+    capsys.readouterr()
+    status, text = watched(capsys, child.pid, "--once")
+    assert status == 0, text
+    assert re.match(r"program.py \(process \d+, runs for [\d.]+ m?s\): \d+ steps, ", text)
+    assert "step time  " in text
+    assert re.search(r"^forward +[\d.]+ +[\d.]+$", text, re.MULTILINE)
+    assert "work  program.py:6" in text
+    assert re.search(r"^Memory: [\d.]+ MiB of the host\.$", text, re.MULTILINE)
+    assert end(child)[1] == ""
+    assert list(top.iterdir()) == []
+
+
+def test_without_a_number_watch_lists_the_processes(start, capsys, monkeypatch):
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    one, other = start(RUN), start(RUN)
+    status, text = watched(capsys)
+    assert status == 0
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0][:2] == ["process", "program"]
+    assert {row[0] for row in rows[2:4]} == {str(one.pid), str(other.pid)}
+    assert "no answer" not in text
+    assert f"One of them: fastprof watch {rows[2][0]}" in text
+    end(one)
+    end(other)
+
+
+def test_the_training_thread_makes_no_call_for_a_watcher(start, top):
+    """Frames of fastprof's in it: none between steps, none of this part in steps."""
+    code = (
+        LOOP
+        + """
+import fastprof, os
+found = []
+def hook(frame, event, arg):
+    file = frame.f_code.co_filename
+    if event == "call" and f"{os.sep}fastprof{os.sep}" in file:
+        found.append((file, frame.f_code.co_name))
+
+def plain():
+    return sum(range(50))
+
+with fastprof.Profiler(functions=False, gpu=False, memory=False, log_every=0) as prof:
+    for _ in range(5):
+        work()
+        prof.step()
+    print("ready", flush=True)
+    sys.setprofile(hook)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        plain()
+    sys.stdin.readline()
+    between = len(found)
+    del found[:]
+    print("steps", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        work()
+        prof.step()
+    sys.setprofile(None)
+ours = [item for item in found if "outside" in item[0] and item[1] != "next_step"]
+print(between, ours, bool(found))
+"""
+    )
+    child = start(code)
+    watch = ProcessWatch(*named(str(child.pid)))
+    for _ in range(2):
+        for _ in range(3):
+            watch.ask()
+            watch.wait(30.0)
+        assert watch.seen().now.steps >= 5
+        if child.stdin:
+            child.stdin.write("\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+            if line != "steps\n":
+                break
+    assert line == "0 [] True\n"
+
+
+def test_two_watchers_of_one_process_get_their_answers(start):
+    child = start(RUN)
+    watches = [ProcessWatch(*named(str(child.pid))) for _ in range(2)]
+    for _ in range(3):
+        for watch in watches:
+            watch.ask()
+        for watch in watches:
+            watch.wait(30.0)
+    assert end(child)[1] == ""
+
+
+def test_watch_ends_when_the_run_does(start, monkeypatch):
+    monkeypatch.setattr(watch_command, "_EVERY_S", 0.01)
+    child = start(RUN)
+    pictures = []
+
+    def show(lines):
+        pictures.append(lines)
+        if len(pictures) == 2:
+            end(child)
+
+    said = watch_command._loop_process(ProcessWatch(*named(str(child.pid))), show)
+    assert said == f"Process {child.pid} (program.py) has ended its run."
+
+
+def test_a_watcher_says_that_a_process_is_stopped(start):
+    child = start(RUN)
+    watch = ProcessWatch(*named(str(child.pid)))
+    os.kill(child.pid, signal.SIGSTOP)
+    text = " ".join(next_lines(watch, 80))
+    assert f"Process {child.pid} is stopped (state T) and answers when it goes on" in text
+    os.kill(child.pid, signal.SIGCONT)
+    assert "is stopped" not in " ".join(next_lines(watch, 80))
+    end(child)
+
+
+def test_a_status_that_fails_is_named(start, capsys):
+    code = RUN.replace(
+        "with fastprof.Profiler",
+        """
+from fastprof.session.outside import status
+def now(self):
+    raise ZeroDivisionError("planted")
+status.Status.now = now
+with fastprof.Profiler""",
+        1,
+    )
+    child = start(code)
+    status, text = watched(capsys, child.pid, "--once")
+    assert status == 2
+    assert f"process {child.pid} has failed: ZeroDivisionError: planted" in " ".join(text.split())
+    assert end(child)[1] == ""

@@ -29,7 +29,7 @@ _TABLE = {
     ),
     "watch": (
         "watch_command.run",
-        "show the ranks of a running job: which is late, and where a step goes",
+        "show running processes, or the ranks of a job, and where a step goes",
     ),
     "targets": (
         "targets_command.run",

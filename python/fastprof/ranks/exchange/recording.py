@@ -311,14 +311,23 @@ class Recording:
         if not later:
             return ()
         end = min(later, key=lambda tree: abs(tree[0] - last))
-        spent = _spent(begin[2], end[2])
+        return self._described(_spent(begin[2], end[2]), end[1] - begin[1], phase)
+
+    def functions_so_far(self) -> tuple[_Function, ...]:
+        """Return the times of functions in the steps of the whole run, up to the last window."""
+        if not self._trees:
+            return ()
+        _, steps, times = self._trees[-1]
+        return self._described(_spent(b"", times), max(1, steps), STEPS)
+
+    def _described(self, spent: dict[int, int], steps: int, phase: int) -> tuple[_Function, ...]:
         if len(spent) > _MOST_CONTEXTS:
             most = sorted(spent, key=lambda node: -spent[node])[:_MOST_CONTEXTS]
             spent = {node: spent[node] for node in most}
         nodes = self._recorder.nodes(array("q", spent).tobytes())
         if nodes is None:
             return ()
-        found = _program(*nodes, spent, self._waiting_nodes(), end[1] - begin[1], phase)
+        found = _program(*nodes, spent, self._waiting_nodes(), steps, phase)
         rows = []
         for (name, file, line), function in found.items():
             called = {of: round(ms * 1000) for of, ms in function.called.items()}

@@ -64,14 +64,22 @@ def _why_unknown(pid: int) -> str:
     )
 
 
-def of_folder(folder: str) -> list[tuple[Process, Place]]:
-    """Return the running processes that write their files to ``folder``, by rank."""
+def processes_or_none() -> list[tuple[Process, Place]]:
+    """Return the running processes of this user; none: also if their folder cannot be used."""
     try:
-        found = processes()
+        return processes()
     except (OSError, FastprofError):
         return []
+
+
+def of_folder(folder: str) -> list[tuple[Process, Place]]:
+    """Return the running processes that write their files to ``folder``, by rank."""
     here = os.path.realpath(folder)
-    ours = [item for item in found if item[0].output and os.path.realpath(item[0].output) == here]
+    ours = [
+        item
+        for item in processes_or_none()
+        if item[0].output and os.path.realpath(item[0].output) == here
+    ]
     return sorted(ours, key=lambda item: item[0].rank)
 
 

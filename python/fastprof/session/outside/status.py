@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fastprof.clock import time
 from fastprof.names import cut
+from fastprof.report.stats import rarer
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.ranks.exchange.recording import Recording
-    from fastprof.ranks.live.window import RankWindow
     from fastprof.session.environment.rank import Identity
 
 #: After this time without a watcher the copies of the tree are dropped.
 _UNWATCHED_S = 60.0
 _FUNCTIONS = 8
+#: Seconds after which functions are looked up again: it takes up to a fiftieth of a second.
+_FUNCTIONS_S = 20.0
 _LINES = 6
 #: Longest name and longest sentence.
 _NAME, _TEXT = 200, 400
-_US_PER_MS = 1000
+_SECTIONS = 12
+_US_PER_MS, _NS_PER_MS = 1e3, 1e6
+#: Number of steps whose sections count.
+_LAST = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A run at one moment; times are ms per step in the last 10 s.
+    """A run at one moment; times are ms per step.
 
     ``beat`` counts the statuses.  ``block_ms`` are the step times of blocks of ``block_steps``
-    steps, the newest last.  ``sections`` are (name, ms), ``functions`` (name, file, line, ms), both
-    the longest first; ``functions`` is None while no step with functions was recorded.  ``gpu`` is
+    steps in the last 10 s, the newest last.  ``sections`` are (name, ms), ``functions`` (name,
+    file, line, part of the time of all), both the longest first; ``functions`` is None while no
+    step with functions was recorded.  ``gpu`` is
     memory of torch's allocator in bytes: allocated, reserved.  ``said`` are the latest sentences of
     the run, the newest last.
     """
@@ -72,24 +78,20 @@ class Status:
         self._recording: Recording | None = None
         self._last = 0.0
         self._beat = 0
+        self._so_far: tuple[tuple[str, str, int, float], ...] | None = None
+        self._functions_at = 0.0
 
     def now(self) -> dict[str, Any]:
-        """Return the fields of a :class:`Now`; the first one after a while lacks functions."""
+        """Return the fields of a :class:`Now`."""
         from fastprof.ranks.exchange.recording import Recording
-        from fastprof.ranks.live.window import Request
 
         asked = time.monotonic()
         if self._recording is None or asked - self._last > _UNWATCHED_S:
+            self._functions_at = 0.0
             self._recording = Recording(self._recorder, "", 0, 1, os.uname().nodename)
         self._last = asked
         self._beat += 1
         window = self._recording.window()
-        # The steps of all copies of the tree.
-        detail = self._recording.detail(Request("", 0, 0, sys.maxsize, ()))
-        functions = [
-            (cut(name, _NAME), cut(file, _NAME), line, us / _US_PER_MS)
-            for name, file, line, us, _ in detail.functions[:_FUNCTIONS]
-        ]
         return asdict(
             Now(
                 beat=self._beat,
@@ -100,21 +102,58 @@ class Status:
                 block_ms=tuple(
                     window.blocks[start][0] / _US_PER_MS for start in sorted(window.blocks)
                 ),
-                sections=_sections(window),
-                functions=tuple(functions) or None,
+                sections=self._sections(window.steps),
+                functions=self._functions(),
                 gpu=self._gpu(),
                 said=tuple(cut(text, _TEXT) for text in self._said()[-_LINES:]),
             )
         )
 
+    def _functions(self) -> tuple[tuple[str, str, int, float], ...] | None:
+        """Return the functions of the last windows, if any had functions, or of the run so far."""
+        from fastprof.ranks.live.window import Request
 
-def _sections(window: RankWindow) -> tuple[tuple[str, float], ...]:
-    if not window.blocks:
-        return ()
-    first = len(window.columns)
-    means = [fmean(column) / _US_PER_MS for column in zip(*window.blocks.values(), strict=True)]
-    found = zip(window.sections, means[first:], strict=True)
-    return tuple(sorted(found, key=lambda item: -item[1]))
+        assert self._recording is not None
+        now = time.monotonic()
+        found = self._recording.detail(Request("", 0, 0, sys.maxsize, ())).functions
+        if sum(us for *_, us, _ in found) == 0:
+            if now < self._functions_at:
+                return self._so_far
+            found = self._recording.functions_so_far()
+        self._functions_at = now + _FUNCTIONS_S
+        # Not per step: only some of them record functions.
+        all_us = sum(us for *_, us, _ in found)
+        shares = [
+            (cut(name, _NAME), cut(file, _NAME), line, us / all_us)
+            for name, file, line, us, _ in found[:_FUNCTIONS]
+            if us > 0
+        ]
+        self._so_far = tuple(shares) or None
+        return self._so_far
+
+    def _sections(self, steps: int) -> tuple[tuple[str, float], ...]:
+        """Return the sections of the last steps.
+
+        Those that most steps do not record are taken from the steps with functions, as in a report.
+        """
+        full, of = _columns(self._recorder.window(0))
+        last, n = _columns(self._recorder.window(max(0, steps - _LAST), True))
+        if not n:
+            last, n = full, of
+        counts = [
+            {name: sum(map(bool, row)) for name, row in rows.items()} for rows in (last, full)
+        ]
+        off = rarer(counts[0], n, counts[1], of)
+        found = {name: sum(row) / n / _NS_PER_MS for name, row in last.items() if name not in off}
+        found |= {name: sum(full[name]) / of / _NS_PER_MS for name in off}
+        return tuple(sorted(found.items(), key=lambda item: -item[1])[:_SECTIONS])
+
+
+def _columns(raw: Mapping[str, Any] | None) -> tuple[dict[str, array[int]], int]:
+    """Return the times of the sections by name, and the number of steps."""
+    if raw is None:
+        return {}, 0
+    return {name: array("q", data) for name, data in raw["sections"]}, len(raw["number"]) // 8
 
 
 def now_from(value: dict[str, Any]) -> Now:
