@@ -34,6 +34,7 @@ typedef struct fp_gpu_options {
     fp_gpu_tier tier;    /* NONE: callbacks if available */
     int64_t period_ns;   /* between flushes */
     int64_t patience_ns; /* limit for each request to the thread */
+    int takes_slot;      /* CUPTI's, if torch.profiler keeps it */
 } fp_gpu_options;
 
 typedef enum fp_gpu_request {

@@ -3,6 +3,7 @@
 #include "gpu/api_calls.h"
 #include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
+#include "gpu/kineto_slot.h"
 
 /* fp_drainer_check for a setting per CUDA call: a release need not know all
  * calls. */
@@ -30,11 +31,24 @@ fp_drainer_say(fp_gpu *g, const char *what, int result)
     fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
 }
 
+/* Subscribes; if torch.profiler keeps the slot after a session, in its place.
+ * None of its sessions records now: they pause this collector. */
+static int
+subscribe(fp_gpu *g)
+{
+    int rc = g->cupti.subscribe(&g->subscriber, g->entries.on_call, g);
+    if (rc == FP_CUPTI_MULTIPLE_SUBSCRIBERS && g->options.takes_slot &&
+        fp_kineto_slot_take(&g->cupti)) {
+        rc = g->cupti.subscribe(&g->subscriber, g->entries.on_call, g);
+    }
+    return rc;
+}
+
 /* Enables the launch callbacks.  Leaves nothing enabled on failure. */
 static int
 enable_callbacks(fp_gpu *g)
 {
-    int rc = g->cupti.subscribe(&g->subscriber, g->entries.on_call, g);
+    int rc = subscribe(g);
     if (rc != FP_CUPTI_SUCCESS) {
         g->subscriber = NULL;
         fp_drainer_say(

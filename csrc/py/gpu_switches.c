@@ -191,14 +191,16 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
     fp_recorder *r = (fp_recorder *)self;
     PyObject *paths;
     const char *driver_path, *tier_name = "auto", *nvml_path = NULL;
-    int initialise = 0;
+    int initialise = 0, takes_slot = 1;
     double period_s = 1.0, patience_s = 15.0;
     fp_gpu_options o;
-    static char *names[] = {"cupti_paths", "driver_path", "initialise", "tier",
-                            "period_s",    "patience_s",  "nvml",       NULL};
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "Oz|$psddz:gpu_start", names, &paths, &driver_path,
-            &initialise, &tier_name, &period_s, &patience_s, &nvml_path) ||
+    static char *names[] = {"cupti_paths", "driver_path", "initialise",
+                            "tier",        "period_s",    "patience_s",
+                            "nvml",        "takes_slot",  NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oz|$psddzp:gpu_start",
+                                     names, &paths, &driver_path, &initialise,
+                                     &tier_name, &period_s, &patience_s,
+                                     &nvml_path, &takes_slot) ||
         tier_of(tier_name, &o.tier) < 0) {
         return NULL;
     }
@@ -212,6 +214,7 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
                         "3600 seconds");
         return NULL;
     }
+    o.takes_slot = takes_slot;
     o.period_ns = (int64_t)(period_s * second_ns);
     o.patience_ns = (int64_t)(patience_s * second_ns);
     /* A copy, because another thread may change the list while the GIL is

@@ -148,12 +148,15 @@ class Recorder:
         period_s: float = 1.0,
         patience_s: float = 15.0,
         nvml: str | None = None,
+        takes_slot: bool = True,
     ) -> dict[str, Any]:
         """Attribute GPU work to this recorder: ``{"state", "reason", "tier"}``.
 
         ``state`` is "on", "off" (``reason`` says why) or "waiting": the program has not
         initialised CUDA so far, ask again later.  With ``nvml``, a path or a bare file name,
         temperature, clocks, power and throttling of the devices are sampled every period.
+        ``takes_slot``: take CUPTI's subscriber slot from torch.profiler, which keeps it after its
+        sessions.
         """
     def gpu_stop(self, timeout_s: float = 2.0) -> None:
         """Wait for the device's unfinished work, without synchronizing; release CUPTI."""

@@ -281,8 +281,8 @@ never_backward(fp_key key)
 static kit_memory memory;
 
 static const int64_t second_ns = 1000000000;
-static const fp_gpu_options any_tier = {FP_TIER_NONE, 1000000000,
-                                        250000000000};
+static const fp_gpu_options any_tier = {FP_TIER_NONE, 1000000000, 250000000000,
+                                        0};
 
 static fp_status
 make_collector(void)

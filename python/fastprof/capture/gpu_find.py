@@ -17,6 +17,7 @@ from fastprof.own_imports import Protected
 CUPTI_VARIABLE = "FASTPROF_CUPTI"
 DRIVER_VARIABLE = "FASTPROF_CUDA_DRIVER"
 NVML_VARIABLE = "FASTPROF_NVML"
+SLOT_VARIABLE = "FASTPROF_CUPTI_EVICT"
 
 #: It comes with the driver, so the loader finds it in the same place.
 NVML_SONAME = "libnvidia-ml.so.1"
@@ -53,6 +54,11 @@ class Candidate:
 
     path: str
     origin: str
+
+
+def takes_slot() -> bool:
+    """Return whether fastprof may take CUPTI's subscriber slot from torch.profiler."""
+    return os.environ.get(SLOT_VARIABLE) != "0"
 
 
 def cupti_candidates() -> list[Candidate]:

@@ -429,6 +429,10 @@ def default_run(a: Answer, simulated: bool) -> str:
     every, unknown = sum(how.values()), how.get(oracles.UNKNOWN, 0)
     _must(every > 0, "no activity was recorded")
     _must(
+        a["tier"] == "callbacks",
+        f"after the window of torch.profiler it was recorded by {a['tier']}: {a['reason']}",
+    )
+    _must(
         unknown <= 0.01 * every,
         f"of {every} activities {unknown} have no launch (recorded by {a['tier']})",
     )

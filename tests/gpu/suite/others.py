@@ -213,7 +213,7 @@ for x, y in DataLoader(data, batch_size=32):
 
 
 def default_run(device_name: str) -> dict[str, Any]:
-    """``fastprof run`` of a loop: in it torch.profiler takes the subscriber slot, for good."""
+    """``fastprof run`` of a loop: in it torch.profiler takes the subscriber slot and keeps it."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "loop.py").write_text(LOOP)
         command = [sys.executable, "-m", "fastprof", "run", "-o", "out", "loop.py"]
@@ -224,6 +224,7 @@ def default_run(device_name: str) -> dict[str, Any]:
     gpu = found["gpu"]
     return {
         "tier": gpu["tier"],
+        "reason": gpu["reason"],
         "how": dict(oracles.by_how(gpu)),
         "kernels": {name: row["kernels"] for name, row in found["sections"].items()},
         "syncs": gpu["counters"]["syncs"],

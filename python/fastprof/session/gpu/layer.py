@@ -151,7 +151,12 @@ class GpuLayer(Part):
         driver = gpu_find.driver_path()
         paths = gpu_find.cupti_paths(driver, initialise=initialise)
         answer = self._recorder.gpu_start(
-            paths, driver, initialise=initialise, tier="auto", nvml=gpu_find.nvml_path()
+            paths,
+            driver,
+            initialise=initialise,
+            tier="auto",
+            nvml=gpu_find.nvml_path(),
+            takes_slot=gpu_find.takes_slot(),
         )
         return str(answer["state"]), str(answer["reason"])
 
