@@ -10,6 +10,8 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.session.compiling.jax_compiler import MODULE as JAX_MODULE
+from fastprof.session.compiling.jax_compiler import JaxCompiler
 from fastprof.session.compiling.part import Compilations
 from fastprof.session.compiling.torch_compiler import MODULE, TorchCompiler
 from fastprof.snapshot.compilations import CompileEvent, GraphBreak
@@ -27,10 +29,14 @@ class FakeCompiler:
         self.begins: Callable[[], object] = lambda: None
         self.ends: Callable[[], object] = lambda: None
         self.done: list[int] = []
+        self.done_at_end: Callable[..., object] = id
         self.fails = self.attached = False
 
-    def attach(self, begins: Callable[[], object], ends: Callable[[], object]) -> None:
+    def attach(
+        self, begins: Callable[[], object], ends: Callable[[], object], done: Callable[..., object]
+    ) -> None:
         self.begins, self.ends, self.attached = begins, ends, True
+        self.done_at_end = done
 
     def check(self) -> None:
         if self.fails:
@@ -163,7 +169,7 @@ def row(**fields: Any) -> SimpleNamespace:
 def test_each_compilation_is_read_once_and_remains_for_others(dynamo) -> None:
     dynamo.metrics.append(row(duration_us=9))  # before the run
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None)
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
     assert list(compiler.events(0, "steps")) == []
     dynamo.metrics += [row(duration_us=2_000), row(duration_us=3_000)]
     assert [event.total_ns for event in compiler.events(5, "steps")] == [2 * MS, 3 * MS]
@@ -177,7 +183,7 @@ def test_each_compilation_is_read_once_and_remains_for_others(dynamo) -> None:
 def test_callbacks_that_reset_removed_are_registered_again_and_removed_at_the_end(dynamo) -> None:
     calls: list[str] = []
     compiler = TorchCompiler()
-    compiler.attach(lambda: calls.append("begins"), lambda: calls.append("ends"))
+    compiler.attach(lambda: calls.append("begins"), lambda: calls.append("ends"), id)
     dynamo.handler.start_callbacks.clear()
     compiler.check()
     dynamo.handler.start_callbacks[0]()  # without arguments, as in 2.6
@@ -190,7 +196,7 @@ def test_callbacks_that_reset_removed_are_registered_again_and_removed_at_the_en
 
 def test_an_older_torch_has_seconds_and_no_reasons(dynamo) -> None:
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None)
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
     old = row(entire_frame_compile_time_s=2.0, backend_compile_time_s=1.0, code_gen_time_s=0.5)
     del old.recompile_reason
     dynamo.metrics.append(old)
@@ -205,7 +211,7 @@ def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
     del dynamo.utils.get_compilation_metrics, dynamo.utils.graph_break_reasons
     dynamo.handler.start_callbacks = None
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None)
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
     assert list(compiler.events(0, "steps")) == list(compiler.breaks()) == []
     assert len(compiler.unknown) == 3
     compiler.detach()
@@ -213,7 +219,7 @@ def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
 
 def test_a_limit_and_a_lazy_backward_have_their_functions_name(dynamo) -> None:
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None)
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
     nameless = {"co_name": None, "co_filename": None, "co_firstlineno": None}
     dynamo.metrics += [
         row(duration_us=1),
@@ -227,3 +233,57 @@ def test_a_limit_and_a_lazy_backward_have_their_functions_name(dynamo) -> None:
     assert [(event.name, event.line) for event in events] == [("f", 3)] * 3
     assert [event.kind for event in events] == ["forward", "backward", "forward"]
     assert events[2].limit == "recompile_limit"
+
+
+# -- jax
+
+
+@pytest.fixture
+def monitoring(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return a fake of jax's module of events, with its listeners."""
+    module = ModuleType(JAX_MODULE)
+    kept = SimpleNamespace(timed=[], counted=[])
+    module.register_event_duration_secs_listener = kept.timed.append  # type: ignore[attr-defined]
+    module.register_event_listener = kept.counted.append  # type: ignore[attr-defined]
+    module.unregister_event_duration_listener = kept.timed.remove  # type: ignore[attr-defined]
+    module._unregister_event_listener_by_callback = kept.counted.remove  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, JAX_MODULE, module)
+    return kept
+
+
+def test_a_compilation_of_jax_is_the_sum_of_its_parts(monitoring) -> None:
+    compiler = JaxCompiler()
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    (timed,), (counted,) = monitoring.timed, monitoring.counted
+    for _ in range(2):
+        timed("/jax/core/compile/jaxpr_trace_duration", 0.1, fun_name="train")
+        timed("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.2, fun_name="jit(train)")
+        counted("/jax/compilation_cache/cache_hits")
+        timed("/jax/core/compile/backend_compile_duration", 0.3, fun_name="jit(train)")
+        timed("/jax/something/else", 9.0)
+    first, second = compiler.events(4, "steps")
+    assert (first.name, first.total_ns, first.backend_ns) == ("train", 600 * MS, 300 * MS)
+    assert (first.reason, second.reason) == ("", "new shapes or types")
+    assert (first.hits, second.hits, second.step) == (1, 1, 4)
+    assert list(compiler.events(5, "steps")) == []
+    compiler.detach()
+    assert not monitoring.timed
+    assert not monitoring.counted
+
+
+def test_a_jax_without_the_events_is_known_to_lack_them(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, JAX_MODULE, ModuleType(JAX_MODULE))
+    compiler = JaxCompiler()
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    assert len(compiler.unknown) == 2
+    compiler.detach()
+
+
+def test_a_compilation_that_is_only_reported_at_its_end_has_its_step(compiler) -> None:
+    def in_step(step: int) -> None:
+        if step == 6:
+            compiler.done_at_end(lambda: compiler.done.append(5 * MS) or True)
+
+    report = run_with(compiler, in_step)
+    assert [event.step for event in report.snapshot.compilations.events] == [6]
+    assert not report.snapshot.phase_ns("compile")

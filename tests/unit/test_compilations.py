@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import fastprof
 import pytest
 from fastprof.findings.examine import examine
 from fastprof.report.build import build_report
@@ -191,3 +192,13 @@ def test_it_is_saved_and_read() -> None:
     saved = snapshot(event(), event(3, size(1, 2)), breaks=breaks)
     assert Snapshot.from_dict(saved.to_dict()).compilations == saved.compilations
     assert build_report(replace(saved, compilations=None)).compilations is None
+
+
+def test_a_comparison_has_the_compilations_and_conditions_can_name_them() -> None:
+    before = build_report(snapshot(event(), *(event(i, size(i, i + 1)) for i in range(1, 7))))
+    after = build_report(snapshot(event()))
+    found = fastprof.compare(before, after)
+    rows = {row.name: (row.before_text, row.after_text) for row in found.pairs[0].summary}
+    assert rows["Compilations"] == ("7", "1")
+    assert rows["of them again"] == ("6", "0")
+    assert rows["Compiling"] == ("7.00 s", "1.00 s")

@@ -45,8 +45,8 @@ def figure(run: Run, name: Name) -> Figure:
     if found is None:
         raise ConditionError(
             f"{run.label}: nothing is called {name.name!r}; there are the figures step, cpu, "
-            f"throughput, gpu_util, memory, memory_share, overhead, steps and wall, the sections "
-            f"{_names(run)}, and functions and kernels"
+            f"throughput, gpu_util, memory, memory_share, overhead, steps, wall, compilations, "
+            f"compiled_again and compiling, the sections {_names(run)}, and functions and kernels"
         )
     value, kind = found
     if value is None:
@@ -68,7 +68,7 @@ def _special(run: Run, name: str, function: str) -> _Found:
     if name == "step":
         return _step(report.shown_steps, function)
     cpu = run.series.get(CPU)
-    memory = run.memory
+    memory, compiled = run.memory, report.compilations
     plain: dict[str, tuple[float | None, str]] = {
         "cpu": (sum(cpu.values) / len(cpu.values) if cpu and cpu.values else None, TIME),
         "throughput": (_throughput(run), NUMBER),
@@ -78,6 +78,9 @@ def _special(run: Run, name: str, function: str) -> _Found:
         "overhead": (report.overhead.share, SHARE),
         "steps": (float(report.shown_steps.measured), NUMBER),
         "wall": (report.wall_ms, TIME),
+        "compilations": (None if compiled is None else float(compiled.times), NUMBER),
+        "compiled_again": (None if compiled is None else float(compiled.again), NUMBER),
+        "compiling": (None if compiled is None else compiled.ms, TIME),
     }
     found = plain.get(name)
     if found is not None and function not in ("", "mean"):

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 
 from fastprof.comparison.model import Change, Effect, SummaryRow
 from fastprof.comparison.runs import STEP, Run, recording
-from fastprof.report.figures import duration, number, size_of, with_percent
+from fastprof.report.figures import counted, duration, number, size_of, with_percent
 
 #: Part of a step from which the cost of recording has a row.
 _WORTH = 0.01
@@ -35,6 +35,9 @@ def summary(
         _memory(before, after),
         _row("Step time", "ms", times, duration),
         _recording(before, after),
+        _row("Compilations", "", _both(before, after, _compiled), counted),
+        _row("of them again", "", _both(before, after, _compiled_again), counted),
+        _row("Compiling", "ms", _both(before, after, _compiling_ms), duration),
     )
     return tuple(row for row in rows if row.before_text or row.after_text)
 
@@ -116,6 +119,21 @@ def _both(
 def _mean(side: Sequence[Run], figure: Callable[[Run], float | None]) -> float | None:
     values = [value for run in side if (value := figure(run)) is not None]
     return sum(values) / len(values) if values else None
+
+
+def _compiled(run: Run) -> float | None:
+    found = run.report.compilations
+    return float(found.times) if found is not None and found.rows else None
+
+
+def _compiled_again(run: Run) -> float | None:
+    found = run.report.compilations
+    return float(found.again) if found is not None and found.rows else None
+
+
+def _compiling_ms(run: Run) -> float | None:
+    found = run.report.compilations
+    return found.ms if found is not None and found.rows else None
 
 
 def _step_ms(run: Run) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastprof.names import file_name, readable
 from fastprof.report.compile_reasons import Reason, break_of, reason_of
+from fastprof.report.origin import is_users
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.compilations import CompileEvent, CompileSnapshot
 
@@ -138,8 +139,19 @@ def _rows(snapshot: Snapshot, found: CompileSnapshot) -> tuple[CompileRow, ...]:
     for event in found.events:
         of.setdefault(_key(event), []).append(event)
     names = _names(snapshot, found.events)
-    rows = [_row(names[key], key, events) for key, events in of.items()]
+    places = _places(snapshot, found)
+    rows = [_row(names[key], places.get(key[1], key), events) for key, events in of.items()]
     return tuple(sorted(rows, key=lambda row: -row.ms))
+
+
+def _places(snapshot: Snapshot, found: CompileSnapshot) -> dict[str, tuple[str, str, int]]:
+    """Return file, name and line of functions that jax only named: the program's, if it is one."""
+    wanted = {event.name for event in found.events if event.kind == "jax"}
+    places: dict[str, list[tuple[str, str, int]]] = {}
+    for key in snapshot.keys:
+        if key.name in wanted and is_users(key):
+            places.setdefault(key.name, []).append((key.file, key.name, key.line))
+    return {name: at[0] for name, at in places.items() if len(at) == 1}
 
 
 def _row(name: str, key: tuple[str, str, int], events: Sequence[CompileEvent]) -> CompileRow:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fastprof.names import readable
 
 #: What changed: the size of a tensor, a value, the attribute of a module, a global variable, the
-#: type of an object, another property of a tensor, torch's modes, anything else.
-REASONS = ("size", "value", "attribute", "global", "type", "tensor", "mode", "other")
+#: type of an object, another property of a tensor, torch's modes, shapes or types (in jax, which
+#: does not name them), anything else.
+REASONS = ("size", "value", "attribute", "global", "type", "tensor", "mode", "shapes", "other")
 #: Why captured code ends.
 BREAKS = ("control flow", "print", "item", "call", "other")
 
@@ -55,6 +56,8 @@ class Reason:
 def reason_of(text: str) -> Reason:
     """Return the reason in the compiler's ``text``."""
     text = _NUMBER.sub("", text.strip())
+    if text == "new shapes or types":
+        return Reason("shapes", "", -1, ())
     if found := _SIZE.search(text):
         return Reason("size", _plain(found[1]), int(found[2]), (found[3], found[4]))
     if found := _TENSOR.search(text):
@@ -114,6 +117,8 @@ def why_again(reason: Reason) -> str:
         return f"the type of {reason.what} changed{values}"
     if reason.kind == "mode":
         return f"{reason.what} changed"
+    if reason.kind == "shapes":
+        return "it was called with new shapes or types"
     if reason.kind == "other":
         return f"this no longer held: {reason.what}"
     return f"{reason.what} changed{values}"

@@ -44,6 +44,11 @@ class RunPhase(Part):
             return self._away_ns
         return self._away_ns + time.perf_counter_ns() - self._since_ns
 
+    @property
+    def now(self) -> str:
+        """The phase."""
+        return RUN_PHASES[self._number]
+
     def _set(self, number: int, back: bool = False) -> int:
         """Enter or go back to a phase; return the one before."""
         self._away_ns = self.away_ns

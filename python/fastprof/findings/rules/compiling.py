@@ -42,7 +42,8 @@ def compiling_again(facts: Facts) -> Draft | None:
     if severity is None and not stopped and not breaks and not cold:
         return None
     again = [row for row in found.rows if row.reasons] if severity or stopped else []
-    again.sort(key=lambda row: (not row.limit, -row.again_ms))
+    own = [row for row in again if is_users_file(row.file) and row.line]
+    again = sorted(own or again, key=lambda row: (not row.limit, -row.again_ms))
     named = again[:_FUNCTIONS]
     steps = facts.report.steps.count
     return Draft(
@@ -148,6 +149,11 @@ def _fix(reason: Reason, row: CompileRow) -> str:
         return f"Give {what} the same type in each call."
     if reason.kind == "mode":
         return "Call the compiled code always in the same mode: the original module for validation."
+    if reason.kind == "shapes":
+        return (
+            f"Call {row.name} with few shapes (pad), always the same types and static arguments; "
+            "jax.log_compiles() shows those of each compilation."
+        )
     if reason.kind == "tensor":
         return f"Keep {what} the same in each call."
     return f"Keep it true in each call that {what}: TORCH_LOGS=recompiles has torch's words."

@@ -16,8 +16,20 @@ class Compiler(Protocol):
     #: What this version does not report.
     unknown: dict[str, None]
 
-    def attach(self, begins: Callable[[], object], ends: Callable[[], object]) -> None:
-        """Begin to observe; the module is imported."""
+    def attach(
+        self,
+        begins: Callable[[], object],
+        ends: Callable[[], object],
+        done: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """Begin to observe; the module is imported.
+
+        Args:
+            begins: to be called before each compilation.
+            ends: to be called after it.
+            done: instead, where only its end is known: calls the function that it gets, which
+                returns whether a compilation has ended.
+        """
 
     def check(self) -> None:
         """Observe again, if the program has removed the callbacks."""

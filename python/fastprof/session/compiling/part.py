@@ -12,6 +12,7 @@ from typing import Any
 from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.session.compiling.interface import Compiler
+from fastprof.session.compiling.jax_compiler import JaxCompiler
 from fastprof.session.compiling.torch_compiler import TorchCompiler
 from fastprof.session.faults import Faults
 from fastprof.session.pace import Pace
@@ -52,7 +53,9 @@ class Compilations(Part):
         self._pace = pace
         self._faults = faults
         self._phase_changes = phase_changes
-        known: Sequence[Compiler] = [TorchCompiler()] if compilers is None else compilers
+        known: Sequence[Compiler] = (
+            [TorchCompiler(), JaxCompiler()] if compilers is None else compilers
+        )
         self._watches = [_Watch(self, compiler) for compiler in known]
         self._in = 0  # ident of the thread that compiles in the phase
         self._began = 0
@@ -120,6 +123,16 @@ class Compilations(Part):
         """Note its end."""
         if self._in == get_ident():
             self._ends()
+
+    def done(self, end: Callable[[], object]) -> None:
+        """Note by ``end`` what a compiler has just done, in any thread, if it is a compilation."""
+        at = self._recorder.steps, self._phase.now
+        if self._at != at:
+            for watch in self._watches:
+                watch.look(*self._at)
+            self._at = at
+        if end():
+            self._compiled = True
 
     def _ends(self) -> None:
         self._in = 0
@@ -190,13 +203,17 @@ class _Watch:
 
     def _imported(self) -> None:
         self._on = True
-        self._guarded(self._compiler.attach, self._begins, self._ends)
+        self._guarded(self._compiler.attach, self._begins, self._ends, self._done)
 
     def _begins(self) -> None:
         self._guarded(self._run.begins)
 
     def _ends(self) -> None:
         self._guarded(self._run.ends)
+
+    def _done(self, end: Callable[[], object]) -> None:
+        if self._on:
+            self._guarded(self._run.done, end)
 
     def _look(self, step: int, phase: str) -> None:
         self._compiler.check()

@@ -38,7 +38,12 @@ class TorchCompiler(Compiler):
         # By number of a function: name, file, line.
         self._functions: dict[str, tuple[str, str, int]] = {}
 
-    def attach(self, begins: Callable[[], object], ends: Callable[[], object]) -> None:
+    def attach(
+        self,
+        begins: Callable[[], object],
+        ends: Callable[[], object],
+        done: Callable[[Callable[[], object]], object],
+    ) -> None:
         """Call ``begins`` and ``ends`` around each compilation from now on."""
 
         def started(*_: object) -> None:
