@@ -71,21 +71,6 @@ same_name(const fp_kernel *row, const char *name)
                : strncmp(row->name, name, FP_KERNEL_NAME_MAX - 1) == 0;
 }
 
-static fp_communication
-communication_of(const char *name)
-{
-    /* NCCL's kernels are named ncclDevKernel_AllReduce_..., ncclKernel_...,
-     * ncclSymkDevKernel_..., mangled or not. */
-    if (strstr(name, "nccl") == NULL && strstr(name, "rcclGeneric") == NULL) {
-        return FP_COMMUNICATION_NONE;
-    }
-    return strstr(name, "AllReduce") != NULL ||
-                   strstr(name, "AllGather") != NULL ||
-                   strstr(name, "ReduceScatter") != NULL
-               ? FP_COMMUNICATION_COLLECTIVE
-               : FP_COMMUNICATION_OTHER;
-}
-
 /* Adds row [i] to an index with a free slot. */
 static void
 put_in_index(const fp_kernels *k, uint32_t *index, uint32_t capacity,
@@ -138,7 +123,7 @@ add(fp_kernels *k, const char *name, size_t length, uint32_t hash,
         .name_bytes = (uint32_t)length + 1,
         .hash = hash,
         .shape = *shape,
-        .communicates = (uint8_t)communication_of(copy),
+        .communicates = (uint8_t)fp_communication_of(copy),
     };
     put_in_index(k, k->index, k->index_capacity, k->count);
     return (int32_t)k->count++;

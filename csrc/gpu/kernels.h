@@ -5,6 +5,7 @@
 #define FP_GPU_KERNELS_H
 
 #include "core/alloc.h"
+#include "gpu/communication.h"
 #include "core/base.h"
 
 enum {
@@ -14,16 +15,6 @@ enum {
     FP_KERNEL_CACHE = 1 << 10,
     FP_SMALL_KERNEL_NS = 100000,
 };
-
-/* NCCL's kernels. */
-typedef enum fp_communication {
-    FP_COMMUNICATION_NONE,
-    /* broadcast, reduce, send and receive, unknown: a rank that waits less
-     * than others need not be late */
-    FP_COMMUNICATION_OTHER,
-    /* all-reduce, all-gather, reduce-scatter: all ranks wait for the last */
-    FP_COMMUNICATION_COLLECTIVE,
-} fp_communication;
 
 typedef struct fp_kernel_shape {
     uint32_t device;

@@ -94,7 +94,7 @@ FP_TEST(gpu_kernels_compares_names_again_in_each_buffer)
     }
 }
 
-FP_TEST(gpu_kernels_nccl_is_communication)
+FP_TEST(gpu_kernels_communication_by_name)
 {
     static const struct {
         const char *name;
@@ -112,10 +112,31 @@ FP_TEST(gpu_kernels_nccl_is_communication)
         {"ncclDevKernel_Reduce_Sum_f32_RING_LL", FP_COMMUNICATION_OTHER},
         {"ncclDevKernel_SendRecv", FP_COMMUNICATION_OTHER},
         {"ncclDevKernel_Generic", FP_COMMUNICATION_OTHER},
+        {"ncclDevKernel_AlltoAll_Sum", FP_COMMUNICATION_OTHER},
+        {"void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(int)",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"void (anonymous "
+         "namespace)::two_shot_all_reduce_kernel_inplace<float, "
+         "16, 2>(float**)",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"_ZN12_GLOBAL__N_126multimem_all_gather_kernelILi4EEEvPcS1_m",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"void (anonymous namespace)::multimem_one_shot_reduce_kernel<float, "
+         "4>",
+         FP_COMMUNICATION_OTHER},
+        {"void tensorrt_llm::kernels::twoShotAllReduceKernel<half, 8, true>",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_"
+         "oneshot_lamport<1>",
+         FP_COMMUNICATION_COLLECTIVE},
+        {"void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
+         FP_COMMUNICATION_OTHER},
+        {"rcclGenericKernel<1, false>", FP_COMMUNICATION_OTHER},
+        {"triton_poi_fused_add_all_reduce_0", FP_COMMUNICATION_NONE},
+        {"void at::native::_scatter_gather_elementwise_kernel<128, 8>",
+         FP_COMMUNICATION_NONE},
         {"void rcclGenericKernel<1>()", FP_COMMUNICATION_OTHER},
-        {"AllReduce", FP_COMMUNICATION_NONE},
         {"gemm", FP_COMMUNICATION_NONE},
-        {"NCCL", FP_COMMUNICATION_NONE},
         {"nccDev", FP_COMMUNICATION_NONE},
         {"", FP_COMMUNICATION_NONE},
     };

@@ -1,8 +1,8 @@
 """Classifies kernels by their names: the kind of work, and use of tensor cores.
 
-The parts of names come from the kernels of cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention
-and NCCL.  Nothing else is known about a kernel, so a wrong guess is possible and "unknown" is an
-answer.
+The parts of names come from the kernels of cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention,
+NCCL, and other libraries that communicate.  Nothing else is known about a kernel, so a wrong guess
+is possible and "unknown" is an answer.
 """
 
 import re
@@ -19,8 +19,13 @@ _TRITON_FUSED = _any(r"triton_(?!tem_)\w*fused")
 
 #: The first match is the kind.
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("communication", _any("nccl", "nvshmem", "all_?reduce", "all_?gather", "reduce_?scatter")),
     ("fused", _TRITON_FUSED),
+    # The names of csrc/gpu/communication.c, which decides for timelines and ranks.
+    (
+        "communication",
+        _any("nccl", "rcclGeneric", "msccl", "nvshmem", "all_?reduce", "all_?gather",
+             "reduce_?scatter", "cross_device_reduce", "all_?to_?all", "deep_?ep", "multimem"),
+    ),
     (
         "attention",
         # The last two prepare and end cuDNN's backward of attention.
