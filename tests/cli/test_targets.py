@@ -6,7 +6,8 @@ import re
 
 import pytest
 from fastprof.cli import main, targets_command
-from fastprof.findings.thresholds import LIMITS, TARGETS
+from fastprof.findings.examine import limits
+from fastprof.findings.thresholds import TARGETS
 from fastprof.results.report import build_report
 from unit.gpu_runs import gpu_training_run
 
@@ -36,7 +37,7 @@ def test_s2_17_expected_shares_are_printed_with_the_targets(capsys):
 def test_e10_every_limit_is_printed_with_its_origin(capsys):
     main(["targets"])
     text = " ".join(capsys.readouterr().out.split())
-    for limit in LIMITS.values():
+    for limit in limits():
         assert f"{limit.metric}: {limit.origin}" in text
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
-from fastprof.findings.thresholds import LIMITS, TARGETS, USUAL, Limit, amount
+from fastprof.findings.examine import limits
+from fastprof.findings.thresholds import TARGETS, USUAL, Limit, amount
 from fastprof.report.targets import PHASES
 from fastprof.tables.cells import Table
 from fastprof.tables.layout import table_lines, width_of, wrapped
@@ -30,19 +31,19 @@ def lines(width: int) -> list[str]:
         tuple((t.metric, t.target, t.too_low, t.too_high) for t in TARGETS),
         left=frozenset({0, 1, 2, 3}),
     )
-    limits = Table(
+    of_findings = Table(
         "Limits of the findings",
         ("value", "note", "warning", "critical"),
         (
-            *((i.metric, *_cells(i)) for i in LIMITS.values()),
+            *((i.metric, *_cells(i)) for i in limits()),
             *((u.metric, f"outside {u.text}", "-", "-") for u in USUAL.values()),
         ),
     )
     expected = ", ".join(f"{phase.title} {phase.usual.text} %" for phase in PHASES)
     shares = wrapped(f"Usual shares: {expected}.", width, rest="  ")
     out = [targets.title, *table_lines(targets, width), "", *shares, ""]
-    out += [limits.title, *table_lines(limits, width), "", "Where the limits come from:"]
-    sources = [(limit.metric, limit.origin) for limit in LIMITS.values()]
+    out += [of_findings.title, *table_lines(of_findings, width), "", "Where the limits come from:"]
+    sources = [(limit.metric, limit.origin) for limit in limits()]
     sources += [(usual.metric, usual.origin) for usual in USUAL.values()]
     for metric, origin in sources:
         out += wrapped(f"{metric}: {origin}", width, rest="  ")

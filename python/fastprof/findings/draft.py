@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.findings.cpu_waits import Share
-from fastprof.findings.fixes import fixes
+from fastprof.findings.fixes import Fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit
 from fastprof.findings.uses import Use
@@ -60,7 +60,7 @@ class Draft:
     threshold: str
     source: str
     evidence: tuple[str, ...]
-    fix: tuple[str, ...]
+    fix: tuple[str, ...] = ()
     ms: float | None = None
     grade: Grade | None = None
     group: str | None = None
@@ -110,6 +110,9 @@ class Draft:
 class Rule:
     """``check`` examines a report; ``subject`` is what it looks at, in the words of a report.
 
+    Rules run by ``order``: from the specific to the general, so that a later one's time excludes an
+    earlier one's.  ``fixes`` are its texts by trainer, where a draft has no other; ``limits`` those
+    that no other rule has.
     ``knows_waits``: its kind of time is another wait, or the wait for a CPU itself.
     ``changes_training``: the fix also changes the results of the training.  ``docs/findings`` has a
     section for each rule.
@@ -118,6 +121,9 @@ class Rule:
     id: str
     subject: str
     check: Callable[[Facts], Draft | None]
+    order: int = 0
+    fixes: Fixes = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
     knows_waits: bool = False
     changes_training: bool = False
 
@@ -306,7 +312,7 @@ def share_draft(
         threshold=limit.text(severity),
         source=limit.origin,
         evidence=sentences(*evidence),
-        fix=tuple(fix) or fixes(rule, facts.framework),
+        fix=tuple(fix),
         ms=ms,
         grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
         group=group,

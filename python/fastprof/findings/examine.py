@@ -17,7 +17,7 @@ from fastprof.findings.draft import (
     span_text,
     waits_text,
 )
-from fastprof.findings.fixes import in_float16
+from fastprof.findings.fixes import fixes, in_float16
 from fastprof.findings.measurements import Facts, of_steps
 from fastprof.findings.rules import (
     beside,
@@ -33,59 +33,15 @@ from fastprof.findings.rules import (
     steps,
     tensors,
 )
+from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
-#: From the specific to the general: a later rule's time excludes an earlier one's.
-RULES: tuple[Rule, ...] = (
-    Rule("cpu-contention", "more threads than CPUs", cpu.cpu_contention, knows_waits=True),
-    Rule("loader-recreated", "new workers in each epoch", data.loader_recreated, knows_waits=True),
-    Rule("worker-shutdown", "waiting for workers to exit", data.worker_shutdown, knows_waits=True),
-    Rule("token-counting", "counting tokens", data.token_counting),
-    Rule("sampler-time", "the sampler's time", data.sampler_time),
-    Rule("batch-receiving", "receiving batches", data.batch_receiving),
-    Rule("checkpoint-often", "saving checkpoints", host.checkpoint_often),
-    Rule("gc-pressure", "garbage collection", host.gc_pressure),
-    Rule("lock-contention", "waiting for locks", host.lock_contention, knows_waits=True),
-    Rule("argument-checks", "checking the arguments of distributions", calls.argument_checks),
-    Rule("sync-item", "reading single values from tensors", tensors.sync_item),
-    Rule("host-device-transfers", "copies between host and GPU", tensors.host_device_transfers),
-    Rule("tensor-copies", "copying and converting tensors", tensors.tensor_copies),
-    Rule("mixed-precision-scaler", "scaling gradients", tensors.mixed_precision_scaler),
-    Rule("optimizer-unfused", "updating parameter by parameter", calls.optimizer_unfused),
-    Rule("logging-share", "logging", host.logging_share),
-    Rule("memory-leak", "growing GPU memory", memory.memory_leak, knows_waits=True),
-    Rule(
-        "memory-fragmentation",
-        "fragmented GPU memory",
-        memory.memory_fragmentation,
-        knows_waits=True,
-    ),
-    Rule("data-loading", "data loading", data.data_loading),
-    Rule("unaccounted", "time in no section", beside.unaccounted),
-    Rule("own-section", "the program's own sections", beside.own_section),
-    Rule("all-reduce-share", "all-reduce", kernels.all_reduce_share, knows_waits=True),
-    Rule("imbalance", "waiting for the slowest rank", ranks.imbalance, knows_waits=True),
-    Rule("attention-unfused", "attention in separate matmuls", kernels.attention_unfused),
-    Rule("anomaly-mode", "torch's anomaly detection", steps.anomaly_mode),
-    Rule("untrained-gradients", "gradients that no optimizer uses", steps.untrained_gradients),
-    Rule("validation-share", "validation's share of the training", beside.validation_share),
-    Rule("compiling-again", "compiling, and code not compiled", compiling.compiling_again),
-    Rule("tensor-loop", "loops over elements of tensors", calls.tensor_loop),
-    Rule("small-batch", "small batches", kernels.small_batch, changes_training=True),
-    Rule("kernel-launch-overhead", "launching kernels", kernels.kernel_launch_overhead),
-    Rule("small-kernels", "small kernels", kernels.small_kernels),
-    Rule("blocks-per-sm", "launches too small for the GPU", kernels.blocks_per_sm),
-    Rule("occupancy", "few warps per multiprocessor", kernels.occupancy),
-    Rule("gpu-memory-low", "unused GPU memory", memory.gpu_memory_low),
-    Rule("gpu-memory-high", "nearly full GPU memory", memory.gpu_memory_high),
-    Rule("optimizer-share", "the optimizer's share of the step", steps.optimizer_share),
-    Rule("recomputation", "forwards that backward computes again", steps.recomputation),
-    Rule("forward-share", "forward's share of the step", steps.forward_share),
-    Rule("backward-share", "backward's share of the step", steps.backward_share),
-    Rule("step-time-variation", "steps of unequal length", steps.step_time_variation),
-    Rule("gpu-throttled", "heat or power limits of the GPU", gpu.gpu_throttled),
-    Rule("gpu-utilization", "an idle GPU", gpu.gpu_utilization),
+_SUBJECTS = (beside, calls, compiling, cpu, data, gpu, host, kernels, memory, ranks, steps, tensors)
+
+#: From the specific to the general.
+RULES: tuple[Rule, ...] = tuple(
+    sorted((rule for subject in _SUBJECTS for rule in subject.RULES), key=lambda rule: rule.order)
 )
 
 _OF_ID = {rule.id: rule for rule in RULES}
@@ -97,7 +53,12 @@ _MOSTLY = 0.75
 #: A smaller part of the span is no promise.
 _LITTLE = 0.001
 
-__all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine", "subject"]
+__all__ = ["RULES", "SEVERITIES", "Examination", "Finding", "examine", "limits", "subject"]
+
+
+def limits() -> tuple[Limit, ...]:
+    """Return the limits of all rules: those that several share, then those of one."""
+    return (*LIMITS.values(), *(limit for rule in RULES for limit in rule.limits))
 
 
 def subject(rule: str) -> str:
@@ -259,6 +220,7 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
     evidence += _by_stage(facts, draft)
     ms = draft.ms if draft.promises and facts.share(draft.ms or 0.0) >= _LITTLE else None
     share = None if ms is None else facts.share(ms)
+    fix = draft.fix or fixes(rule.fixes, facts.framework)
     steps = facts.report.steps.count
     return Finding(
         rule=rule.id,
@@ -269,7 +231,7 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
         threshold=draft.threshold,
         source=draft.source,
         evidence=evidence,
-        fix=in_float16(draft.fix) if facts.lacks_bfloat16 else draft.fix,
+        fix=in_float16(fix) if facts.lacks_bfloat16 else fix,
         saving_ms=ms if facts.per == "step" else None,
         saving_share=share,
         saving_total_ms=ms * steps if ms is not None and draft.beside else None,

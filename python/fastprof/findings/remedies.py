@@ -1,12 +1,29 @@
 """Fixes of copies and optimizers, with numbers from the run."""
 
-from fastprof.findings.fixes import HF, fixes
+from fastprof.findings.fixes import HF, Fixes, fixes
 from fastprof.findings.loading_remedies import has_loader
 from fastprof.findings.measurements import Facts
 from fastprof.findings.optimizers import Optimizer
 
 # ---- copies between host and GPU ----
 
+_COPIES_TO_GPU: Fixes = {
+    "torch": (
+        (
+            "DataLoader(pin_memory=True) and .to(device, non_blocking=True) for batches: the host "
+            "then goes on during a copy."
+        ),
+    ),
+    "transformers": (f"{HF}(dataloader_pin_memory=True).",),
+    "accelerate": ("DataLoader(pin_memory=True) and DataLoaderConfiguration(non_blocking=True).",),
+}
+_COPIES_TO_HOST: Fixes = {
+    "torch": ("Fewer .cpu() and .numpy() in the loop: compute metrics on the device.",),
+    "transformers": (
+        "Trainer(preprocess_logits_for_metrics=...): return only what compute_metrics needs.",
+    ),
+    "accelerate": ("Fewer .cpu() in the loop: compute metrics on the device.",),
+}
 #: A direction with a smaller part of the bytes is no subject of advice.
 _DIRECTION = 0.1
 
@@ -41,11 +58,11 @@ def transfer_fix(facts: Facts) -> tuple[str, ...]:
             "the host then goes on during a copy."
         )
     elif to_gpu:
-        out.extend(fixes("transfers-to-gpu", facts.framework))
+        out.extend(fixes(_COPIES_TO_GPU, facts.framework))
     if to_gpu:
         out.append("Copy fewer bytes: for example uint8, converted to float32 on the GPU.")
     if to_host:
-        out.extend(fixes("transfers-to-host", facts.framework))
+        out.extend(fixes(_COPIES_TO_HOST, facts.framework))
     return tuple(out)
 
 

@@ -1,7 +1,7 @@
-"""All limits of findings, as data, with their origins.
+"""Limits that several findings share, as data, with their origins.
 
-The rules of :mod:`fastprof.findings.examine` compare with ``LIMITS``; ``TARGETS`` is the table that
-``fastprof targets`` prints.  Shares are fractions of 1.
+A limit of one rule is in that rule's file; :func:`fastprof.findings.examine.limits` has all.
+``TARGETS`` is the table that ``fastprof targets`` prints.  Shares are fractions of 1.
 
 Where published limits differ (10 or 15 % of data loading, for example), the table here merges them:
 the lowest is a note, the highest is critical.
@@ -80,7 +80,7 @@ class Usual:
 
 
 _MERGED = "fastprof's table of limits"
-_OWN = "chosen by fastprof"
+OWN = "chosen by fastprof"
 
 _ALL = {
     "data-share": Limit(
@@ -93,20 +93,10 @@ _ALL = {
         f"{_MERGED}, GPU utilization (PyTorch's TensorBoard plugin 50 %, TraceML 30 and 70 %)",
         low=True,
     ),
-    # A healthy GPU has none, but a clock change may cause one, so single samples do not count.
-    "gpu-throttled": Limit(
-        "share of samples with clocks slowed by heat or hardware", "%", None, 0.05, 0.25,
-        f"{_OWN}: NVML calls each of these a slowdown by protection, none is normal operation",
-    ),
-    # Busy data center GPUs run at their power limit: that is a fact, not a fault.
-    "gpu-power-cap": Limit(
-        "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
-        f"{_OWN}: half of the time",
-    ),
     # A larger batch saves no more than the idle time.
     "batch-gpu-busy": Limit(
         "GPU utilization for larger batches", "%", None, 0.80, None,
-        f"{_OWN}: the target of GPU utilization; a busier GPU gains less than a quarter by larger "
+        f"{OWN}: the target of GPU utilization; a busier GPU gains less than a quarter by larger "
         "batches",
         low=True,
     ),
@@ -148,51 +138,7 @@ _ALL = {
     # Work that trains nothing and could run elsewhere: the limit for transfers.
     "overhead-share": Limit(
         "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
-        f"{_OWN}: the same as for transfers",
-    ),
-    "copy-share": Limit(
-        "share of copies and conversions", "%", None, 0.10, 0.20,
-        f"{_OWN}: TraceML's 10 and 20 % for copies to the device",
-    ),
-    "gc-share": Limit(
-        "share of garbage collection", "%", None, 0.03, 0.10,
-        f"{_OWN}: torchtitan saw 1.5 % and moved collections to shared steps",
-    ),
-    "call-overhead": Limit(
-        "share of forward that is the cost of calls", "%", None, 0.50, None,
-        f"{_OWN}: the same as for small kernels",
-    ),
-    "scaler-share": Limit(
-        "share of gradient scaling", "%", None, 0.10, None,
-        f"{_OWN}: Accelerate's profiling guide warns if it dominates",
-    ),
-    "attention-share": Limit(
-        "bmm's share of operators", "%", None, 0.20, None,
-        f"{_OWN}: twice the 5 to 10 % that softmax usually takes",
-    ),
-    "unaccounted-share": Limit(
-        "share of the step in no phase", "%", None, 0.25, None,
-        f"{_OWN}: a quarter (TraceML: 10 and 20 % for time in no phase)",
-    ),
-    "untrained-share": Limit(
-        "share of the parameters with gradients that no optimizer has", "%", None, 0.10, None,
-        f"{_OWN}: a smaller part costs little",
-    ),
-    "validation-share": Limit(
-        "validation's share of the steps and itself", "%", None, 0.30, None,
-        f"{_OWN}: the same as the critical one for loading data",
-    ),
-    "compiling-again": Limit(
-        "share of the run in which functions are compiled again", "%", None, 0.05, 0.20,
-        f"{_OWN}: a function needs one compilation, or two if a size varies",
-    ),
-    "recomputation": Limit(
-        "share of forwards that backward computes again", "%", 0.10, None, None,
-        f"{_OWN}: it is on purpose, and its price is worth knowing",
-    ),
-    "launch-share": Limit(
-        "share of launching kernels", "%", None, 0.10, 0.20,
-        f"{_OWN}: TraceML's 10 and 20 % for time in no phase",
+        f"{OWN}: the same as for transfers",
     ),
     "imbalance": Limit(
         "work of the busiest rank over the mean", "%", None, 0.10, 0.20,

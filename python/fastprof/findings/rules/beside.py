@@ -6,26 +6,51 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Rule,
     need_steps,
     percent,
     share_draft,
     span_text,
     while_idle,
 )
-from fastprof.findings.fixes import fixes
+from fastprof.findings.fixes import HF, Fixes, fixes
 from fastprof.findings.function_groups import BACKWARD, FORWARD
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.hot_texts import calls_text, parts_text, top_calls
 from fastprof.findings.measurements import Facts
 from fastprof.findings.places import KNOWN
-from fastprof.findings.thresholds import LIMITS
+from fastprof.findings.thresholds import OWN, Limit
 from fastprof.findings.uses import where
 from fastprof.names import readable
 from fastprof.report.figures import duration, plural
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.snapshot import Key
 
-_LIMIT = LIMITS["unaccounted-share"]
+_LIMIT = Limit(
+    "share of the step in no phase", "%", None, 0.25, None,
+    f"{OWN}: a quarter (TraceML: 10 and 20 % for time in no phase)",
+)  # fmt: skip
+_VALIDATION = Limit(
+    "validation's share of the steps and itself", "%", None, 0.30, None,
+    f"{OWN}: the same as the critical one for loading data",
+)  # fmt: skip
+_UNACCOUNTED_FIXES: Fixes = {
+    "torch": (
+        ("Use fewer callbacks, less logging, or larger batches: the trainer does this work for "
+        "each batch, whatever its size."),
+    ),
+    "lightning": (
+        ("Lightning does this work for each batch, whatever its size: use fewer callbacks and "
+        "self.log() calls, or larger batches. Trainer(barebones=True) shows the step without "
+        "callbacks, loggers and the progress bar."),
+    ),
+    "transformers": (
+        (f"The Trainer does this work for each batch, whatever its size: {HF}("
+        'report_to="none", disable_tqdm=True), fewer callbacks, or a larger '
+        "per_device_train_batch_size."),
+    ),
+}  # fmt: skip
+
 #: A larger part counts as most of it.
 _MOST = 0.5
 #: A larger share of the step is reported if it is left out.
@@ -80,7 +105,7 @@ def unaccounted(facts: Facts) -> Draft | None:
             calls_text(hot, theirs) if hot is not None and facts.is_loop(hot.key) else "",
         ),
         on_host=True,
-        fix=fixes("unaccounted", facts.framework) if trainers else (
+        fix=fixes(_UNACCOUNTED_FIXES, facts.framework) if trainers else (
             (_UNKNOWN if not facts.has_functions else
              'Put its parts into sections (profile_section("name")), to see which takes it.',)
             if hot is None else less_of(facts, hot)
@@ -155,7 +180,7 @@ def validation_share(facts: Facts) -> Draft | None:
     times = round(entries * count)
     if times < _REPEATED:
         return None
-    share, limit = ms / (ms + facts.span_ms), LIMITS["validation-share"]
+    share, limit = ms / (ms + facts.span_ms), _VALIDATION
     if limit.grade(share) is None:
         return None
     return Draft(
@@ -166,7 +191,6 @@ def validation_share(facts: Facts) -> Draft | None:
             (f"It ran {plural(times, 'time')}, {duration(ms * count / times)} each; the steps "
             f"between two validations take {duration(facts.span_ms * count / times)}."),
         ),
-        fix=fixes("validation-share", facts.framework),
         ms=ms, promises=False, beside=True,
     )  # fmt: skip
 
@@ -244,3 +268,33 @@ def less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
     return (
         f"Look at what the loop calls there: {names}. Call it less often, or once for many values.",
     )
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "unaccounted", "time in no section", unaccounted, order=200, limits=(_LIMIT,),
+        fixes=_UNACCOUNTED_FIXES,
+    ),
+    Rule(
+        "own-section", "the program's own sections", own_section, order=210,
+    ),
+    Rule(
+        "validation-share", "validation's share of the training", validation_share,
+        order=270, limits=(_VALIDATION,),
+        fixes={
+            "torch": (
+                ("Validate less often or on fewer batches, with larger batches, in model.eval() "
+                "and torch.inference_mode()."),
+            ),
+            "lightning": (
+                ("Trainer(check_val_every_n_epoch=..., val_check_interval=..., "
+                "limit_val_batches=...)."),
+            ),
+            "transformers": (
+                (f'{HF}(eval_strategy="steps", eval_steps=...) less often, a larger '
+                "per_device_eval_batch_size, a smaller eval_dataset."),
+            ),
+        },
+    ),
+)  # fmt: skip

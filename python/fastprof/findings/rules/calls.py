@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Rule,
     callers,
     need_functions,
     need_observed,
@@ -25,13 +26,18 @@ from fastprof.findings.remedies import (
     optimizer_fix,
 )
 from fastprof.findings.serial_loops import filling_line
-from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.findings.thresholds import LIMITS, OWN, Limit
 from fastprof.findings.uses import where
 from fastprof.names import readable
 from fastprof.report.figures import number, plural
 from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
+
+_CALL_COST = Limit(
+    "share of forward that is the cost of calls", "%", None, 0.50, None,
+    f"{OWN}: the same as for small kernels",
+)  # fmt: skip
 
 #: Tensor calls per step in the optimizer that a fused version avoids.
 _UNFUSED_CALLS = 40
@@ -373,7 +379,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
             seen = f"A step runs {plural(round(count), 'operation')} of {_each(ops_ms, count)}"
     ms = min(ms, total + backward)
     part = ms / (total + backward)
-    limit = LIMITS["call-overhead"]
+    limit = _CALL_COST
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
@@ -445,4 +451,25 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
 
 
 #: Any share above 15 %; the limit of the share of forward decides.
-_ANY = Limit(LIMITS["call-overhead"].metric, "%", None, 0.15, None, LIMITS["call-overhead"].origin)
+_ANY = Limit(_CALL_COST.metric, "%", None, 0.15, None, _CALL_COST.origin)
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "argument-checks", "checking the arguments of distributions", argument_checks, order=100,
+        fixes={
+            "torch": (
+                ("When the program works, switch the checks off before the loop: "
+                "torch.distributions.Distribution.set_default_validate_args(False). A NaN among "
+                "the parameters then raises no error."),
+            ),
+        },
+    ),
+    Rule(
+        "optimizer-unfused", "updating parameter by parameter", optimizer_unfused, order=150,
+    ),
+    Rule(
+        "tensor-loop", "loops over elements of tensors", tensor_loop,
+        order=280, limits=(_CALL_COST,),
+    ),
+)  # fmt: skip

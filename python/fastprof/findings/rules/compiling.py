@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable
 
-from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences
+from fastprof.findings.draft import Abstain, Draft, Rule, capped, percent, sentences
 from fastprof.findings.measurements import Facts
-from fastprof.findings.thresholds import LIMITS
+from fastprof.findings.thresholds import OWN, Limit
 from fastprof.names import file_name, readable
 from fastprof.report.compilations import CompileBreak, CompileReport, CompileRow
 from fastprof.report.compile_reasons import Reason, why_again
 from fastprof.report.figures import duration, plural
 from fastprof.report.origin import is_users_file
+
+_AGAIN = Limit(
+    "share of the run in which functions are compiled again", "%", None, 0.05, 0.20,
+    f"{OWN}: a function needs one compilation, or two if a size varies",
+)  # fmt: skip
 
 #: Functions and reasons that the evidence names.
 _FUNCTIONS, _REASONS, _BREAKS = 2, 2, 4
@@ -34,7 +39,7 @@ def compiling_again(facts: Facts) -> Draft | None:
     if found is None:
         raise Abstain("nothing was compiled")
     whole = facts.report.wall_ms
-    share, limit = found.again_ms / whole if whole else 0.0, LIMITS["compiling-again"]
+    share, limit = found.again_ms / whole if whole else 0.0, _AGAIN
     severity = limit.grade(share)
     stopped = [row for row in found.rows if row.limit]
     cold = not found.hits and found.misses and found.ms > max(_COLD_MS, _COLD_SHARE * whole)
@@ -157,3 +162,12 @@ def _fix(reason: Reason, row: CompileRow) -> str:
     if reason.kind == "tensor":
         return f"Keep {what} the same in each call."
     return f"Keep it true in each call that {what}: TORCH_LOGS=recompiles has torch's words."
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "compiling-again", "compiling, and code not compiled", compiling_again,
+        order=275, limits=(_AGAIN,),
+    ),
+)  # fmt: skip

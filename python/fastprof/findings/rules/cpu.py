@@ -2,7 +2,15 @@
 
 from dataclasses import replace
 
-from fastprof.findings.draft import Abstain, Draft, need_steps, percent, share_draft, span_text
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
 from fastprof.findings.loading_remedies import train_loaders
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
@@ -11,7 +19,7 @@ from fastprof.report.loaders import BLOCKED_SHARE, any_workers
 
 #: The program competes with itself if it uses this part of its available CPUs: only then fewer own
 #: threads help.
-_OWN = 0.8
+OWN = 0.8
 #: A wait for more than this part of a step is a finding, whichever program has the CPUs.
 _MOST = 2 / 3
 _OTHERS = (
@@ -45,7 +53,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
     if ms is None:
         raise Abstain("how long the thread waited for a CPU was not recorded")
     used, cpus = facts.cpus_used, facts.cpus
-    own = used is not None and cpus is not None and used >= _OWN * cpus
+    own = used is not None and cpus is not None and used >= OWN * cpus
     others, fix = ("Other ranks or programs", _RANKS) if facts.ranks > 1 else (
         "Other programs", _OTHERS
     )  # fmt: skip
@@ -188,3 +196,19 @@ def _threads(facts: Facts) -> str:
         parts.append(f"the training data's loader has {plural(workers, 'worker')}")
     text = ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "cpu-contention", "more threads than CPUs", cpu_contention, order=10, knows_waits=True,
+        fixes={
+            "torch": (
+                ("Fewer threads: torch.set_num_threads(CPUs / processes) or OMP_NUM_THREADS, and "
+                "no more loader workers than CPUs are left."),
+                ("Or give the program more CPUs: check the job's request to the scheduler, the "
+                "container's limit, `taskset` and the launcher's CPU binding."),
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Rule,
     Uncertain,
     called_from,
     callers,
@@ -17,6 +18,7 @@ from fastprof.findings.draft import (
     span_text,
     while_idle,
 )
+from fastprof.findings.fixes import HF
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.hot_texts import line_text, parts_text
@@ -537,3 +539,73 @@ def _worker_load(found: Receiving, rows: list[tuple[LoaderRow, WorkerRow]]) -> s
         return ""
     exact = any(w.load_ms == found.load_ms for _, w in rows)
     return f"A worker loads a batch in {'' if exact else 'less than '}{duration(found.load_ms)}."
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "loader-recreated", "new workers in each epoch", loader_recreated,
+        order=20, knows_waits=True,
+        fixes={
+            "torch": (
+                ("Build the DataLoader once, before the loop over epochs, with "
+                "persistent_workers=True."),
+                "Keep the imports and data of a worker small; fork starts faster than spawn.",
+            ),
+            "lightning": (
+                ("DataLoader(persistent_workers=True): the one that fit() is given or that "
+                "train_dataloader() returns. Trainer(reload_dataloaders_every_n_epochs=...) must "
+                "be 0, its default."),
+            ),
+            "transformers": (f"{HF}(dataloader_persistent_workers=True).",),
+        },
+    ),
+    Rule(
+        "worker-shutdown", "waiting for workers to exit", worker_shutdown,
+        order=30, knows_waits=True,
+        fixes={
+            "torch": (
+                "DataLoader(persistent_workers=True): the workers stay for the next epoch.",
+                ("torch waits 5 s for a worker that does not exit: close files and threads of the "
+                "dataset."),
+            ),
+            "transformers": (
+                f"{HF}(dataloader_persistent_workers=True): the workers stay for the next epoch.",
+            ),
+        },
+    ),
+    Rule(
+        "token-counting", "counting tokens", token_counting, order=40,
+        fixes={
+            "torch": (
+                "Do not count tokens by iterating over the loader; count in the collator.",
+                "With oumi: include_performance_metrics: false.",
+            ),
+            "transformers": (
+                (f'{HF}(include_num_input_tokens_seen="no"); before release 5 also '
+                "include_tokens_per_second=False."),
+                "With oumi: include_performance_metrics: false.",
+            ),
+        },
+    ),
+    Rule(
+        "sampler-time", "the sampler's time", sampler_time, order=50,
+        fixes={
+            "torch": (
+                ("Sort and bucket once and cache the sorted indices; make the collate function "
+                "cheaper."),
+                "A sampler runs in the training process even with workers.",
+            ),
+            "transformers": (
+                (f'{HF}(train_sampling_strategy="group_by_length") needs a precomputed column of '
+                "lengths; cache the sorted indices of a sampler of your own."),
+            ),
+        },
+    ),
+    Rule(
+        "batch-receiving", "receiving batches", batch_receiving, order=60,
+    ),
+    Rule(
+        "data-loading", "data loading", data_loading, order=190,
+    ),
+)  # fmt: skip

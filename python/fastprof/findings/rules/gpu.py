@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 
-from fastprof.findings.draft import Abstain, Draft, capped, need_sample, percent, span_text
-from fastprof.findings.fixes import fixes
+from fastprof.findings.draft import Abstain, Draft, Rule, capped, need_sample, percent, span_text
+from fastprof.findings.fixes import HF
 from fastprof.findings.measurements import Facts
-from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES
+from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES, OWN, Limit
 from fastprof.names import readable
 from fastprof.report.figures import plural
 from fastprof.report.health import POWER_CAP
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
+
+# A healthy GPU has none, but a clock change may cause one, so single samples do not count.
+_SLOWED = Limit(
+    "share of samples with clocks slowed by heat or hardware", "%", None, 0.05, 0.25,
+    f"{OWN}: NVML calls each of these a slowdown by protection, none is normal operation",
+)  # fmt: skip
+# Busy data center GPUs run at their power limit: that is a fact, not a fault.
+_POWER = Limit(
+    "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
+    f"{OWN}: half of the time",
+)  # fmt: skip
 
 _SAYS = {
     "note": "below the target of 80 %",
@@ -42,7 +53,6 @@ def gpu_utilization(facts: Facts) -> Draft | None:
         title=f"The GPU is busy {percent(value)} of the time: {_SAYS[severity]}",
         severity=severity, threshold=limit.text(severity), source=limit.origin,
         evidence=(f"It is idle while the training thread is in: {parts}.",) if parts else (),
-        fix=fixes("gpu-utilization", facts.framework),
         ms=ms, grade=grade, everywhere=True,
     )  # fmt: skip
 
@@ -60,12 +70,12 @@ def gpu_throttled(facts: Facts) -> Draft | None:
     if not known:
         raise Abstain(f"{plural(most, 'sample')} of the clocks taken, {MIN_SAMPLES} are needed")
     device, row = max(known, key=lambda pair: (pair[1].slowed or 0.0, pair[1].throttled or 0.0))
-    value, limit = row.slowed or 0.0, LIMITS["gpu-throttled"]
+    value, limit = row.slowed or 0.0, _SLOWED
     severity = capped(limit.grade(value), facts)
     title = f"GPU {device.index} is throttled by heat or hardware in {percent(value)} of the time"
     if severity is None:
         device, row, value = _most_capped(known)
-        limit = LIMITS["gpu-power-cap"]
+        limit = _POWER
         severity = limit.grade(value)
         title = f"GPU {device.index} runs at its power limit in {percent(value)} of the time"
     if severity is None:
@@ -73,7 +83,7 @@ def gpu_throttled(facts: Facts) -> Draft | None:
     return Draft(
         value=100 * value, unit="%", title=title,
         severity=severity, threshold=limit.text(severity), source=limit.origin,
-        evidence=(_health_text(device, row),), fix=fixes("gpu-throttled", facts.framework),
+        evidence=(_health_text(device, row),),
     )  # fmt: skip
 
 
@@ -100,3 +110,34 @@ def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
     if row.power_w is not None:
         parts.append(f"{row.power_w:.0f} W on average")
     return f"{'; '.join(parts)}."
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "gpu-throttled", "heat or power limits of the GPU", gpu_throttled,
+        order=410, limits=(_SLOWED, _POWER),
+        fixes={
+            "torch": (
+                ("Heat: run nvidia-smi -q -d TEMPERATURE,PERFORMANCE during the training; check "
+                "fans, air flow, dust and neighbouring devices, or use another machine."),
+                ("Power: nvidia-smi -q -d POWER shows the limit; nvidia-smi -pl raises it, if "
+                "supply and cooling allow. A power brake comes from the machine's power supply."),
+            ),
+        },
+    ),
+    Rule(
+        "gpu-utilization", "an idle GPU", gpu_utilization, order=420,
+        fixes={
+            "torch": (
+                ("Look at what the training thread does while the GPU is idle; larger batches, "
+                "a faster input pipeline, torch.compile."),
+            ),
+            "lightning": ("Larger batches, a faster input pipeline, torch.compile(model).",),
+            "transformers": (
+                (f"{HF}(per_device_train_batch_size=..., dataloader_num_workers=..., "
+                "torch_compile=True)."),
+            ),
+        },
+    ),
+)  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Rule,
     called_from,
     callers,
     need_steps,
@@ -16,14 +17,50 @@ from fastprof.findings.draft import (
     split_places,
     while_idle,
 )
+from fastprof.findings.fixes import HF, Fixes, fixes
 from fastprof.findings.function_groups import CHECKPOINT, LOGGING
 from fastprof.findings.hot_texts import parts_text
 from fastprof.findings.measurements import Facts
 from fastprof.findings.rules.beside import less_of
-from fastprof.findings.thresholds import LIMITS, MIN_TIMES
+from fastprof.findings.thresholds import LIMITS, MIN_TIMES, OWN, Limit
 from fastprof.findings.uses import Caller, where
 from fastprof.names import readable
 from fastprof.report.figures import counted, duration, plural
+
+_COLLECTIONS = Limit(
+    "share of garbage collection", "%", None, 0.03, 0.10,
+    f"{OWN}: torchtitan saw 1.5 % and moved collections to shared steps",
+)  # fmt: skip
+CHECKPOINT_FIXES: Fixes = {
+    "torch": (
+        ("Save every few hundred steps or minutes; torch.distributed.checkpoint.async_save "
+        "writes in the background."),
+    ),
+    "lightning": (
+        ("ModelCheckpoint(every_n_train_steps=500) or train_time_interval=; "
+        "AsyncCheckpointIO() writes in the background."),
+    ),
+    "transformers": (
+        f'{HF}(save_strategy="steps", save_steps=500).',
+    ),
+    "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
+}  # fmt: skip
+
+_LOGGING_FIXES: Fixes = {
+    "torch": (
+        ("Log every 100 steps, not in every step; write files from another thread "
+        "(logging.handlers.QueueHandler), and do not flush each line."),
+        "Switch W&B off while profiling.",
+    ),
+    "lightning": (
+        ("Call self.log() in every 50th training_step, not in each: it takes time even if "
+        "Trainer(log_every_n_steps=...) writes nothing. Check the callbacks' work per "
+        "batch."),
+    ),
+    "transformers": (
+        f'{HF}(logging_steps=100), report_to="none" while profiling.',
+    ),
+}  # fmt: skip
 
 _OVERHEAD = LIMITS["overhead-share"]
 
@@ -72,7 +109,7 @@ def logging_share(facts: Facts) -> Draft | None:
             parts_text(facts, hot, hot.share * inside, " per step"),
             *(draft.evidence if logs_too else draft.evidence[1:]),
         ),
-        fix=(*less_of(facts, hot), *(draft.fix if logs_too else ())),
+        fix=(*less_of(facts, hot), *(fixes(_LOGGING_FIXES, facts.framework) if logs_too else ())),
         promises=False,  # how much less of it the training needs is unknown
     )
 
@@ -159,7 +196,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
         raise Abstain("garbage collections were not recorded")
     ms = use.ms if known is None else known
     longest = max(series) / len(series) if series else 0.0
-    if LIMITS["gc-share"].grade(facts.share(ms - longest)) is None:
+    if _COLLECTIONS.grade(facts.share(ms - longest)) is None:
         return None  # one long collection is an event, and no time of each step
     runs = facts.report.shown_steps.gc_runs
     told = (
@@ -170,7 +207,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
     )
     asked = callers(facts, "gc")
     return share_draft(
-        facts, LIMITS["gc-share"], ms,
+        facts, _COLLECTIONS, ms,
         rule="gc-pressure",
         title="Garbage collection takes {share} of the step",
         evidence=(
@@ -266,3 +303,39 @@ def _behind_with(facts: Facts) -> list[Caller]:
     found = facts.use("unlock").callers
     waiting = [c for c in found if c.calls and c.own_ms > _WITH_LOCK_MS * c.calls]
     return sorted(waiting, key=lambda c: -c.own_ms)
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "checkpoint-often", "saving checkpoints", checkpoint_often, order=70,
+        fixes=CHECKPOINT_FIXES,
+    ),
+    Rule(
+        "gc-pressure", "garbage collection", gc_pressure, order=80, limits=(_COLLECTIONS,),
+        fixes={
+            "torch": (
+                ("gc.collect(); gc.freeze() after the model is built: later collections skip the "
+                "objects that exist then."),
+                ("gc.disable() in the loop and gc.collect(1) every few hundred steps (in "
+                "distributed runs at the same steps on all ranks), or gc.set_threshold(50_000, 20, "
+                "20)."),
+                "Create fewer containers per step; do not keep graphs or lists of Python objects.",
+            ),
+        },
+    ),
+    Rule(
+        "lock-contention", "waiting for locks", lock_contention, order=90, knows_waits=True,
+        fixes={
+            "torch": (
+                ("Hold the lock for a shorter time: copy the data, release the lock, then work on "
+                "the copy; or hand the data over with queue.SimpleQueue."),
+                "Move pure Python work from threads to a process: threads share the interpreter.",
+            ),
+        },
+    ),
+    Rule(
+        "logging-share", "logging", logging_share, order=160,
+        fixes=_LOGGING_FIXES,
+    ),
+)  # fmt: skip

@@ -7,6 +7,7 @@ from fastprof.findings.draft import (
     BUSY,
     Abstain,
     Draft,
+    Rule,
     capped,
     need_sample,
     need_steps,
@@ -15,16 +16,77 @@ from fastprof.findings.draft import (
     share_draft,
     span_text,
 )
-from fastprof.findings.fixes import fixes
+from fastprof.findings.fixes import HF, Fixes, fixes
 from fastprof.findings.function_groups import BACKWARD, COMMUNICATION, DATA, H2D
 from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import shrink
 from fastprof.findings.rules.calls import small_batch_on_cpu
-from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.findings.thresholds import LIMITS, OWN, Limit
 from fastprof.names import readable
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.model_gpu import KernelRow
 from fastprof.report.rows import UNACCOUNTED
+
+_ATTENTION = Limit(
+    "bmm's share of operators", "%", None, 0.20, None,
+    f"{OWN}: twice the 5 to 10 % that softmax usually takes",
+)  # fmt: skip
+_LAUNCHES = Limit(
+    "share of launching kernels", "%", None, 0.10, 0.20,
+    f"{OWN}: TraceML's 10 and 20 % for time in no phase",
+)  # fmt: skip
+_ALL_REDUCE: Fixes = {
+    "torch": (
+        ("DistributedDataParallel(gradient_as_bucket_view=True, bucket_cap_mb=100 (default "
+        "25)), a faster interconnect, fewer synchronizations (no_sync() while "
+        "accumulating)."),
+    ),
+    "lightning": (
+        ("DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100 (default 25)), "
+        "Trainer(accumulate_grad_batches=...), a faster interconnect."),
+    ),
+    "transformers": (
+        (f"{HF}(ddp_bucket_cap_mb=100, gradient_accumulation_steps=...), "
+        "gradient_as_bucket_view=True where the model is wrapped, a faster interconnect."),
+    ),
+    "accelerate": (
+        ("DistributedDataParallelKwargs(gradient_as_bucket_view=True, bucket_cap_mb=100 "
+        "(default 25)), a faster interconnect."),
+    ),
+}  # fmt: skip
+_SMALL_BATCH: Fixes = {
+    "torch": (
+        ("Raise the batch size (or the tokens per batch). Gradient accumulation does not help "
+        "here, because its batches stay small."),
+        "torch.compile merges operators, so that fewer calls remain.",
+    ),
+    "transformers": (
+        f"{HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
+    ),
+}  # fmt: skip
+_SMALL_KERNELS: Fixes = {
+    "torch": (
+        "Fuse them: torch.compile, a fused optimizer (fused=True); raise the batch size.",
+    ),
+}  # fmt: skip
+_CUDA_GRAPHS: Fixes = {
+    "torch": ('torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',),
+    "transformers": (
+        (f'{HF}(torch_compile=True, torch_compile_mode="reduce-overhead") replays kernels as '
+        "CUDA graphs."),
+    ),
+}  # fmt: skip
+_SHARDING: Fixes = {
+    "torch": (
+        ("If these are parameters that FSDP or ZeRO shards: do not shard them if they fit into "
+        "a GPU's memory; else shard within a machine only (FSDP's HYBRID_SHARD), and wrap "
+        "larger modules: fewer, larger exchanges."),
+        "A faster interconnect.",
+    ),
+}  # fmt: skip
+_UNFUSABLE: Fixes = {
+    "torch": ("Fuse them: torch.compile; raise the batch size.",),
+}  # fmt: skip
 
 #: Kernels that are not fused with others as a rule.
 _APART = ("gemm", "convolution", "attention", "communication")
@@ -88,7 +150,7 @@ def small_batch(facts: Facts) -> Draft | None:
             "A larger batch makes a step longer, and the time per sample shorter: the estimate is "
             "the GPU's idle time, without that of loading and copying batches.",
         ),
-        fix=(*fixes("small-batch", facts.framework), *fixes("cuda-graphs", facts.framework)),
+        fix=(*fixes(_SMALL_BATCH, facts.framework), *fixes(_CUDA_GRAPHS, facts.framework)),
         ms=ms, grade=lambda rest: "warning" if facts.share(rest) > _IDLE else None,
         everywhere=True, without=grows, on_host=True,
     )  # fmt: skip
@@ -142,8 +204,7 @@ def small_kernels(facts: Facts) -> Draft | None:
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=sentences(f"Most time in: {names}." if names else ""),
         fix=fixes(
-            "small-kernels-unfusable" if facts.fusing_is_refused else "small-kernels",
-            facts.framework,
+            _UNFUSABLE if facts.fusing_is_refused else _SMALL_KERNELS, facts.framework
         ),
         ms=_gpu_ms(facts, fused / whole if whole else 0.0), promises=False,
         yields_to=frozenset({"small-batch"}), claims=BUSY,
@@ -211,7 +272,6 @@ def _kernel_draft(
         value=100 * value if unit == "%" else value, unit=unit or "blocks per SM",
         title=title, severity=severity, threshold=limit.text(severity), source=limit.origin,
         evidence=sentences(f"Most lost in: {names}." if names else ""),
-        fix=fixes(rule, facts.framework),
         ms=None if lost is None else _gpu_ms(facts, lost),
         yields_to=frozenset({"small-batch"}), claims=BUSY,
     )  # fmt: skip
@@ -229,7 +289,7 @@ def kernel_launch_overhead(facts: Facts) -> Draft | None:
     rows = [r for r in operators.rows if r.name in ("cudaLaunchKernel", "cudaLaunchKernelExC")]
     ms = sum(r.self_cpu_ms for r in rows) / operators.steps * shrink(facts, operators)
     draft = share_draft(
-        facts, LIMITS["launch-share"], ms,
+        facts, _LAUNCHES, ms,
         rule="kernel-launch-overhead",
         title="Launching kernels takes {share} of the step",
         evidence=(
@@ -262,7 +322,7 @@ def attention_unfused(facts: Facts) -> Draft | None:
         (r.device_share if operators.device else r.share) or 0.0 for r in rows if not r.on_device
     ]
     share = sum(shares)
-    limit = LIMITS["attention-share"]
+    limit = _ATTENTION
     if limit.grade(share) is None:
         return None
     return Draft(
@@ -270,7 +330,6 @@ def attention_unfused(facts: Facts) -> Draft | None:
         title=f"Attention is not fused: aten::bmm takes {percent(share)} of the operators' time",
         severity="warning", threshold=limit.text("warning"), source=limit.origin,
         evidence=("There is aten::bmm and softmax, but no attention kernel (flash, fmha, sdpa).",),
-        fix=fixes("attention-unfused", facts.framework),
         ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms), claims=BUSY,
         grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
     )  # fmt: skip
@@ -325,7 +384,7 @@ def all_reduce_share(facts: Facts) -> Draft | None:
             (f"Communication takes {span_text(ms, facts)}, {what} {span_text(backward, facts)}; "
             f"computation hides {percent(1 - exposed / ms)} of it."),
         ),
-        fix=fixes("sharding-share" if others else "all-reduce-share", facts.framework),
+        fix=fixes(_SHARDING if others else _ALL_REDUCE, facts.framework),
         ms=exposed, group="communication", sections=COMMUNICATION,
     )  # fmt: skip
 
@@ -348,3 +407,64 @@ def _other_collectives(facts: Facts) -> str:
 
 #: Communication costs nothing if the part that is not hidden is below this part of the step.
 _HIDDEN = 0.02
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "all-reduce-share", "all-reduce", all_reduce_share, order=220, knows_waits=True,
+        fixes=_ALL_REDUCE,
+    ),
+    Rule(
+        "attention-unfused", "attention in separate matmuls", attention_unfused,
+        order=240, limits=(_ATTENTION,),
+        fixes={
+            "torch": (
+                ("torch.nn.functional.scaled_dot_product_attention (flash attention) instead of "
+                "bmm, softmax, bmm; check by the kernels' names that it is used, and that "
+                "bucketing keeps padding small."),
+            ),
+            "transformers": (
+                ('from_pretrained(attn_implementation="sdpa" or "flash_attention_2"); check by the '
+                "kernels' names that flash attention is used, and that bucketing keeps padding "
+                "small."),
+            ),
+        },
+    ),
+    Rule(
+        "small-batch", "small batches", small_batch, order=290, changes_training=True,
+        fixes=_SMALL_BATCH,
+    ),
+    Rule(
+        "kernel-launch-overhead", "launching kernels", kernel_launch_overhead,
+        order=300, limits=(_LAUNCHES,),
+        fixes={
+            "torch": (
+                ('Operator fusion: torch.compile(mode="reduce-overhead") replays CUDA graphs; '
+                "larger batches; is gradient checkpointing needed?"),
+            ),
+            "transformers": (
+                (f'{HF}(torch_compile=True, torch_compile_mode="reduce-overhead"); is '
+                "gradient_checkpointing needed?"),
+            ),
+        },
+    ),
+    Rule(
+        "small-kernels", "small kernels", small_kernels, order=310,
+        fixes=_SMALL_KERNELS,
+    ),
+    Rule(
+        "blocks-per-sm", "launches too small for the GPU", blocks_per_sm, order=320,
+        fixes={
+            "torch": ("A larger batch or fused kernels: more blocks per launch.",),
+        },
+    ),
+    Rule(
+        "occupancy", "few warps per multiprocessor", occupancy, order=330,
+        fixes={
+            "torch": (
+                ("A larger batch, larger micro-batches, gradient accumulation in fewer and larger "
+                "parts; torch.compile."),
+            ),
+        },
+    ),
+)  # fmt: skip

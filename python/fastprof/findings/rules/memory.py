@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from fastprof.findings.draft import Abstain, Draft, capped, percent, sentences
-from fastprof.findings.fixes import fixes
+from fastprof.findings.draft import Abstain, Draft, Rule, capped, percent, sentences
+from fastprof.findings.fixes import HF
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import readable
@@ -38,7 +38,7 @@ def gpu_memory_high(facts: Facts) -> Draft | None:
             value=float(memory.ooms), unit="failed allocations",
             title=f"The GPU ran out of memory {plural(memory.ooms, 'time')}",
             severity="critical", threshold="above 0", source=_ORIGIN,
-            evidence=_peak(memory), fix=fixes("gpu-memory-high", facts.framework),
+            evidence=_peak(memory),
         )  # fmt: skip
     return _filled(facts, "gpu-memory-high", "out-of-memory (OOM) risk")
 
@@ -59,7 +59,6 @@ def _filled(facts: Facts, rule: str, meaning: str) -> Draft | None:
         severity=severity,
         threshold=limit.text(limit.grade(memory.share) or severity), source=limit.origin,
         evidence=(*_peak(memory), *(_busy(facts) if limit.low else ())),
-        fix=fixes(rule, facts.framework),
         yields_to=frozenset({"small-batch"}),
     )  # fmt: skip
 
@@ -106,7 +105,6 @@ def memory_leak(facts: Facts) -> Draft | None:
             "" if owner is None
             else f"Most of it stays from section {readable(owner.name, 60)}.",
         ),
-        fix=fixes("memory-leak", facts.framework),
     )  # fmt: skip
 
 
@@ -132,5 +130,64 @@ def memory_fragmentation(facts: Facts) -> Draft | None:
             f"{plural(memory.retries, 'allocation')} had to be retried.",
             f"Reserved memory fell in {falls} of {len(reserved)} samples." if saw_tooth else "",
         ),
-        fix=fixes("memory-fragmentation", facts.framework),
     )  # fmt: skip
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "memory-leak", "growing GPU memory", memory_leak, order=170, knows_waits=True,
+        fixes={
+            "torch": (
+                ("Store loss.detach() or loss.item(), because the loss keeps its whole graph "
+                "alive; empty lists that grow; check hooks and caches."),
+            ),
+        },
+    ),
+    Rule(
+        "memory-fragmentation", "fragmented GPU memory", memory_fragmentation,
+        order=180, knows_waits=True,
+        fixes={
+            "torch": (
+                ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batches of few different "
+                "shapes; torch.cuda.empty_cache() sparingly."),
+            ),
+        },
+    ),
+    Rule(
+        "gpu-memory-low", "unused GPU memory", gpu_memory_low, order=340,
+        fixes={
+            "torch": ("Raise the batch size, until 85 to 95 % of the memory is used.",),
+            "lightning": (
+                ("Raise the batch size; lightning.pytorch.tuner.Tuner(trainer).scale_batch_size() "
+                "finds it."),
+            ),
+            "transformers": (
+                f"{HF}(per_device_train_batch_size=...) higher.",
+            ),
+        },
+    ),
+    Rule(
+        "gpu-memory-high", "nearly full GPU memory", gpu_memory_high, order=350,
+        fixes={
+            "torch": (
+                ("A smaller batch with gradient accumulation, activation checkpointing "
+                "(torch.utils.checkpoint), mixed precision (AMP)."),
+            ),
+            "lightning": (
+                ("A smaller batch with Trainer(accumulate_grad_batches=...), "
+                'precision="bf16-mixed", activation checkpointing.'),
+            ),
+            "transformers": (
+                (f"{HF}(per_device_train_batch_size=..., gradient_accumulation_steps=..., "
+                "gradient_checkpointing=True, bf16=True)."),
+            ),
+            "accelerate": (
+                (
+                    "A smaller batch, activation checkpointing, "
+                    'Accelerator(gradient_accumulation_steps=..., mixed_precision="bf16").'
+                ),
+            ),
+        },
+    ),
+)  # fmt: skip

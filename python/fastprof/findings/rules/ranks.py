@@ -1,14 +1,22 @@
 """The rule about ranks: it needs the runs of all ranks, which ``fastprof merge`` reads."""
 
-from fastprof.findings.draft import Abstain, Draft, sentences
-from fastprof.findings.fixes import fixes
+from fastprof.findings.draft import Abstain, Draft, Rule, sentences
+from fastprof.findings.fixes import Fixes, fixes
 from fastprof.findings.measurements import Facts
+from fastprof.findings.rules.host import CHECKPOINT_FIXES
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
 from fastprof.names import readable
 from fastprof.ranks.health import against_others
 from fastprof.ranks.model import RankReport, Straggler, WorkBetweenSteps, in_section, named
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
+
+_IMBALANCE: Fixes = {
+    "torch": (
+        ("Give all ranks equal work: batches of similar length, a sampler that balances them; "
+        "look at what the slowest rank does differently."),
+    ),
+}  # fmt: skip
 
 
 def imbalance(facts: Facts) -> Draft | None:
@@ -65,7 +73,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps) -> Finding | None:
         ),
     )
     if work.phase == "checkpoint":
-        fix = fixes("checkpoint-often", ranks.rows[0].framework)
+        fix = fixes(CHECKPOINT_FIXES, ranks.rows[0].framework)
     return Finding(
         rule="imbalance",
         severity=severity,
@@ -102,7 +110,7 @@ def _fixes(late: Straggler) -> tuple[str, ...]:
             f"and {duration(most.others_ms)} on the others."
         )
     elif late.section is None:
-        return fixes("imbalance", "torch")
+        return fixes(_IMBALANCE, "torch")
     elif late.section == "GPU":
         first = (
             f"Look at the GPU of {rank}: its work takes {duration(late.section_ms)} per step there "
@@ -121,3 +129,11 @@ _EQUAL = (
     "If this rank has more work there (more samples, or longer ones), give all ranks equal work; "
     "if it has equal work, look for a slower disk, CPU or GPU."
 )
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "imbalance", "waiting for the slowest rank", imbalance, order=230, knows_waits=True,
+        fixes=_IMBALANCE,
+    ),
+)  # fmt: skip

@@ -9,6 +9,7 @@ from fastprof.findings.cpu_waits import NEAR
 from fastprof.findings.draft import (
     Abstain,
     Draft,
+    Rule,
     Uncertain,
     capped,
     need_steps,
@@ -18,7 +19,7 @@ from fastprof.findings.draft import (
     span_text,
     waits_text,
 )
-from fastprof.findings.fixes import fixes
+from fastprof.findings.fixes import HF
 from fastprof.findings.function_groups import BACKWARD, FORWARD, OPTIMIZER
 from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import (
@@ -28,11 +29,20 @@ from fastprof.findings.remedies import (
     fusing_saves,
     optimizer_fix,
 )
-from fastprof.findings.thresholds import LIMITS, USUAL
+from fastprof.findings.thresholds import LIMITS, OWN, USUAL, Limit
 from fastprof.names import readable
 from fastprof.report.figures import chosen_percent, counted, duration, plural
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.steps import StepSeriesView
+
+_UNTRAINED = Limit(
+    "share of the parameters with gradients that no optimizer has", "%", None, 0.10, None,
+    f"{OWN}: a smaller part costs little",
+)  # fmt: skip
+_RECOMPUTED = Limit(
+    "share of forwards that backward computes again", "%", 0.10, None, None,
+    f"{OWN}: it is on purpose, and its price is worth knowing",
+)  # fmt: skip
 
 #: Fewest steps for a variation.
 _CV_STEPS = 10
@@ -87,9 +97,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
             (f"The longest tenth of the steps spends {duration(more)} more in "
             f"{_section(place)} than the shortest.") if place else "",
         ),
-        fix=_ALONE if elsewhere else _even(place) if other_work else (
-            fixes("step-time-variation", facts.framework)
-        ),
+        fix=_ALONE if elsewhere else _even(place) if other_work else (),
         ms=ms, everywhere=True,
         yields_to=_IRREGULAR | _OF_PLACE.get(place, frozenset({"own-section"})),
         promises=not (elsewhere or other_work),
@@ -297,7 +305,7 @@ def recomputation(facts: Facts) -> Draft | None:
     if not facts.has_functions or not facts.report.has_tree:
         raise Abstain("functions were not recorded")
     ms, calls = facts.recomputed
-    limit = LIMITS["recomputation"]
+    limit = _RECOMPUTED
     severity = limit.grade(facts.share(ms))
     if severity is None:
         return None
@@ -311,7 +319,6 @@ def recomputation(facts: Facts) -> Draft | None:
             (f"torch.utils.checkpoint keeps no activations of {parts} of forward, so backward "
             f"computes forward there again: {span_text(ms, facts)}."),
         ),
-        fix=fixes("recomputation", facts.framework),
         ms=ms,
     )  # fmt: skip
 
@@ -358,9 +365,7 @@ def backward_share(facts: Facts) -> Draft | None:
             f"{f' ({duration(outside)} of it in no section)' if outside else ''}; "
             "they are roughly equal as a rule. No recomputation was seen."),
         ),
-        fix=_BACKWARD_IN_BFLOAT16 if _in_bfloat16(facts) else fixes(
-            "backward-share", facts.framework
-        ),
+        fix=_BACKWARD_IN_BFLOAT16 if _in_bfloat16(facts) else (),
         ms=backward - forward, grade=grade, sections=BACKWARD,
         # That a backward can become as short as forward is known of no other cause.
         promises=_in_bfloat16(facts),
@@ -405,7 +410,7 @@ def untrained_gradients(facts: Facts) -> Draft | None:
     meta = facts.report.meta
     name = meta.get("torch_untrained")
     size, total, share = (meta.get(f"torch_untrained_{of}") for of in ("size", "all", "share"))
-    limit = LIMITS["untrained-share"]
+    limit = _UNTRAINED
     if not (isinstance(size, int) and isinstance(total, int)):
         return None
     if not (isinstance(name, str) and isinstance(share, float)):
@@ -470,8 +475,60 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
         severity="note",
         threshold=f"usually {usual.text}", source=usual.origin,
         evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
-        fix=_SMALLER_FORWARD if phase == "forward" and facts.cpu_only else fixes(
-            f"{phase}-share", facts.framework
-        ),
+        fix=_SMALLER_FORWARD if phase == "forward" and facts.cpu_only else (),
         sections=FORWARD if phase == "forward" else BACKWARD,
     )  # fmt: skip
+
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "anomaly-mode", "torch's anomaly detection", anomaly_mode, order=250,
+    ),
+    Rule(
+        "untrained-gradients", "gradients that no optimizer uses", untrained_gradients,
+        order=260, limits=(_UNTRAINED,),
+    ),
+    Rule(
+        "optimizer-share", "the optimizer's share of the step", optimizer_share, order=360,
+    ),
+    Rule(
+        "recomputation", "forwards that backward computes again", recomputation,
+        order=370, limits=(_RECOMPUTED,),
+        fixes={
+            "torch": (
+                ("If memory allows, call torch.utils.checkpoint for fewer layers, or for none: "
+                "those keep their activations from forward to backward."),
+            ),
+            "transformers": (
+                f"If memory allows, {HF}(gradient_checkpointing=False).",
+            ),
+        },
+    ),
+    Rule(
+        "forward-share", "forward's share of the step", forward_share, order=380,
+        fixes={
+            "torch": (
+                ("Distillation, quantization, a smaller architecture, AMP, torch.compile; "
+                "checkpointing trades time for memory."),
+            ),
+        },
+    ),
+    Rule(
+        "backward-share", "backward's share of the step", backward_share, order=390,
+        fixes={
+            "torch": (
+                ("Look for a memory bottleneck, gradient accumulation or synchronization within "
+                "backward; recomputation (torch.utils.checkpoint) is a known reason."),
+            ),
+        },
+    ),
+    Rule(
+        "step-time-variation", "steps of unequal length", step_time_variation, order=400,
+        fixes={
+            "torch": (
+                "Look at what the longest steps do that the others do not.",
+            ),
+        },
+    ),
+)  # fmt: skip

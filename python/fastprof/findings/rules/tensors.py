@@ -6,6 +6,7 @@ from fastprof.findings.draft import (
     BUSY,
     Abstain,
     Draft,
+    Rule,
     callers,
     need_functions,
     need_observed,
@@ -15,15 +16,25 @@ from fastprof.findings.draft import (
     split_places,
     while_idle,
 )
+from fastprof.findings.fixes import HF
 from fastprof.findings.function_groups import H2D
 from fastprof.findings.measurements import Facts
 from fastprof.findings.operator_times import copying_ms, operator_ms
 from fastprof.findings.remedies import pageable, transfer_fix
-from fastprof.findings.thresholds import LIMITS
+from fastprof.findings.thresholds import LIMITS, OWN, Limit
 from fastprof.findings.uses import Caller, Use, located
 from fastprof.names import readable
 from fastprof.report.figures import duration, plural, size
 from fastprof.report.origin import is_own_file
+
+_COPIES = Limit(
+    "share of copies and conversions", "%", None, 0.10, 0.20,
+    f"{OWN}: TraceML's 10 and 20 % for copies to the device",
+)  # fmt: skip
+_SCALER = Limit(
+    "share of gradient scaling", "%", None, 0.10, None,
+    f"{OWN}: Accelerate's profiling guide warns if it dominates",
+)  # fmt: skip
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: From this many calls per span on, reading values is a loop over elements, whose own Python time
@@ -161,7 +172,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
     places = _without_moves(use, ms)
     alone = facts.has_functions and _copies_alone(facts) > ms / 2
     return share_draft(
-        facts, LIMITS["copy-share"], ms,
+        facts, _COPIES, ms,
         rule="tensor-copies",
         title="Copies of tensors take {share} of the step" if alone else (
             "Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step"
@@ -306,7 +317,7 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
     if not use.ms or (facts.lacks_bfloat16 and facts.fusing_is_refused):
         return None
     return share_draft(
-        facts, LIMITS["scaler-share"], use.ms,
+        facts, _SCALER, use.ms,
         rule="mixed-precision-scaler",
         title="Scaling gradients for float16 takes {share} of the step",
         evidence=(
@@ -321,4 +332,68 @@ def mixed_precision_scaler(facts: Facts) -> Draft | None:
 _IN_UPDATE = (
     ("A fused optimizer of torch (fused=True) unscales the gradients in its update, unless the "
     "program calls unscale_ to clip them."),
+)  # fmt: skip
+
+#: See :class:`~fastprof.findings.draft.Rule`.
+RULES = (
+    Rule(
+        "sync-item", "reading single values from tensors", sync_item, order=110,
+        fixes={
+            "torch": (
+                ("Read values every 50 or 100 steps, not in every step: add up metrics in a tensor "
+                "(loss.detach()) and read it once."),
+                ("Compute on whole tensors instead of element by element; tensor.tolist() reads "
+                "all elements at once."),
+            ),
+            "lightning": (
+                ("self.log(..., on_step=False, on_epoch=True) or Trainer(log_every_n_steps=100); "
+                "log tensors, not .item()."),
+            ),
+            "transformers": (
+                (f"{HF}(logging_steps=100, logging_nan_inf_filter=False); compute metrics in "
+                "evaluation, not in compute_loss."),
+                f"{HF}(use_liger_kernel=True) avoids large logits.",
+            ),
+            "accelerate": (
+                ("Add up loss.detach() and call .item() and accelerator.gather() every 50 or 100 "
+                "steps."),
+            ),
+        },
+    ),
+    Rule(
+        "host-device-transfers", "copies between host and GPU", host_device_transfers, order=120,
+    ),
+    Rule(
+        "tensor-copies", "copying and converting tensors", tensor_copies,
+        order=130, limits=(_COPIES,),
+        fixes={
+            "torch": (
+                ("One dtype throughout: torch.autocast(dtype=torch.bfloat16), batches in the dtype "
+                "of the model; put data on the device before forward."),
+                ("Create tensors where they are used (device=, dtype=); fewer .cpu(), .clone() and "
+                ".contiguous()."),
+            ),
+            "lightning": ('Trainer(precision="bf16-mixed"), batches in the same dtype.',),
+            "transformers": (f"{HF}(bf16=True), batches in the same dtype.",),
+            "accelerate": ('Accelerator(mixed_precision="bf16"), batches in the same dtype.',),
+        },
+    ),
+    Rule(
+        "mixed-precision-scaler", "scaling gradients", mixed_precision_scaler,
+        order=140, limits=(_SCALER,),
+        fixes={
+            "torch": (
+                "bfloat16 needs no scaler: torch.autocast(dtype=torch.bfloat16).",
+                ("Else torch.amp.GradScaler(growth_interval=4000) (default 2000): fewer steps "
+                "overflow and are skipped."),
+            ),
+            "lightning": ('Trainer(precision="bf16-mixed") needs no scaler.',),
+            "transformers": (f"{HF}(bf16=True, fp16=False) needs no scaler.",),
+            "accelerate": (
+                'Accelerator(mixed_precision="bf16") needs no scaler.',
+                ("Else GradScalerKwargs(growth_interval=4000) (default 2000): fewer steps overflow "
+                "and are skipped."),
+            ),
+        },
+    ),
 )  # fmt: skip
