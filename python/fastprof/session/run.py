@@ -94,10 +94,8 @@ class Run:
         try:
             earlier = current.claim(self)
             if earlier is not None and not earlier.gives_way:
-                self.faults.tell(
-                    f"The run started at {earlier.started_at} was still active; this one has ended "
-                    "it."
-                )
+                was = f"The run started at {earlier.started_at} was still active"
+                self.faults.tell(f"{was}; this one has ended it.")
             for part in self.parts:
                 begun.append(part)
                 if part.must_begin:
@@ -169,8 +167,7 @@ class Run:
 
         if hasattr(sys, "last_value"):
             self.facts["ended_by"] = type(sys.last_value).__name__
-        has_reader = any(part.has_output for part in self.parts)
-        prints = not has_reader and self.identity.rank == 0
+        prints = self.identity.rank == 0 and not any(part.has_output for part in self.parts)
         profiler = self.profiler
         if prints:
             # A run ended by an exception does not wait; sys.exit(3) is not known from sys.exit(0).
@@ -195,7 +192,13 @@ class Run:
     def step(self) -> int:
         """End a step and begin the next; return the number of steps so far."""
         if self._state != _RUNNING:
-            return self._step_outside()
+            if self._state in (_OFF, _FORKED):
+                return self.recorder.steps
+            when = "before start()" if self._state == _NEW else "after stop()"
+            raise StateError(
+                f"Profiler.step() was called {when}: call it inside "
+                '"with fastprof.Profiler() as prof:"'
+            )
         count = self.recorder.step()
         if count >= self.recorder.next_event:
             self.after_step(count)
@@ -208,18 +211,18 @@ class Run:
         self._after_step(count)
         own.took_whole(began, before, apart, own.spent_ns() - spent)
 
+    def _after_step(self, count: int) -> None:
+        for part in self.parts.due(count):
+            began = clock()
+            self.protect(part.kind, part.at_step, count)
+            if part.between_steps:
+                self.own_time.apart_ns += clock() - began
+        self.recorder.next_event = self.parts.plan(count)
+
     def soon(self) -> None:
         """Ask the parts for their plans after the step that runs now; any thread may call this."""
         self.parts.renew()
         self.recorder.next_event = 0
-
-    def _step_outside(self) -> int:
-        if self._state in (_OFF, _FORKED):
-            return self.recorder.steps
-        when = "before start()" if self._state == _NEW else "after stop()"
-        raise StateError(
-            f'Profiler.step() was called {when}: call it inside "with fastprof.Profiler() as prof:"'
-        )
 
     def loader(self, iterable: _L, name: str | None, split: str, weight: float | None) -> _L:
         """Wrap ``iterable`` to time its batches: :meth:`fastprof.Profiler.loader`."""
@@ -289,10 +292,9 @@ class Run:
     def describe(self) -> str:
         """Return the state in a few words: where it began, number of steps, recorded layers."""
         names = ("functions", "operators", "trace")
-        layers = [name for name in names if getattr(self._options, name)]
+        layers = ["sections", *(name for name in names if getattr(self._options, name))]
         where = f" at {self.started_at}" if self.started_at else ""
-        steps = plural(self.recorder.steps, "step")
-        return f"{self._state}{where}: {steps}, {', '.join(['sections', *layers])}"
+        return f"{self._state}{where}: {plural(self.steps, 'step')}, {', '.join(layers)}"
 
     @property
     def running(self) -> bool:
@@ -317,15 +319,13 @@ class Run:
         notes = list(self.faults.notes)
         if self._state == _OFF:
             notes.append("Nothing was recorded: the profiler was switched off.")
-        arguments: dict[str, Any] = {}
-        for part in self.parts:
-            arguments.update(part.arguments(whole=whole))
+        given = [part.arguments(whole=whole) for part in self.parts]
         snapshot = take_snapshot(
             self.recorder,
             meta={**self.identity.to_meta(), **surroundings(), **self.facts},
             notes=notes,
             fold_own=True,
-            **arguments,
+            **{name: value for one in given for name, value in one.items()},
         )
         for part in self.parts:
             snapshot = part.add_to(snapshot)
@@ -337,18 +337,6 @@ class Run:
         from fastprof.results.report import build_report
 
         return build_report(self.snapshot())
-
-    # -- between steps ---------------------------------------------------------
-
-    def _after_step(self, count: int) -> None:
-        for part in self.parts.due(count):
-            if part.between_steps:
-                began = clock()
-                self.protect(part.kind, part.at_step, count)
-                self.own_time.apart_ns += clock() - began
-            else:
-                self.protect(part.kind, part.at_step, count)
-        self.recorder.next_event = self.parts.plan(count)
 
     def phase_begins(self, phase: str) -> None:
         """Let the parts know that another phase begins."""
