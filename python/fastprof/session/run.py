@@ -74,8 +74,6 @@ class Run:
         #: What the hooks saw, for the report.
         self.facts: dict[str, str | float] = {}
 
-    # -- the run ---------------------------------------------------------------
-
     def start(self, profiler: Any = None) -> None:
         """Begin recording, and the first step; raises like :meth:`fastprof.Profiler.start`.
 
@@ -281,8 +279,6 @@ class Run:
             for part in self.parts:
                 part.sections_switched(on)
         return switched
-
-    # -- results ---------------------------------------------------------------
 
     @property
     def steps(self) -> int:
