@@ -27,8 +27,9 @@ def remove_finder(finder: Any) -> None:
 
 def _is_iterated() -> bool:
     """Return whether an import, in this thread or another, searches ``sys.meta_path`` now."""
-    for frame in sys._current_frames().values():
-        at: Any = frame
+    at: Any
+    # This function's frame is among them: a variable of it that keeps it would keep its callers.
+    for at in sys._current_frames().values():
         while at is not None:
             if at.f_code.co_name == "_find_spec" and "importlib" in at.f_code.co_filename:
                 return True
