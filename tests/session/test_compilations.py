@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -215,6 +216,18 @@ def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
     assert list(compiler.events(0, "steps")) == list(compiler.breaks()) == []
     assert len(compiler.unknown) == 3
     compiler.detach()
+
+
+def test_a_function_of_a_library_has_the_programs_line(dynamo) -> None:
+    compiler = TorchCompiler()
+    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    library = os.__file__
+    stack = [
+        f"Line: 9, Name: main, Filename: {__file__}",
+        f"Line: 5, Name: wrapper, Filename: {library}",
+    ]
+    dynamo.metrics += [row(co_filename=library, stack_trace=stack), row(stack_trace=stack)]
+    assert [event.caller for event in compiler.events(0, "steps")] == [f"{__file__}:9", ""]
 
 
 def test_a_limit_and_a_lazy_backward_have_their_functions_name(dynamo) -> None:

@@ -27,10 +27,13 @@ REASONS = {
     "0/0: tensor 'L['x']' size mismatch at index 0. expected 4, actual 5": (
         "the size of dimension 0 of x changed (4, 5)"
     ),
-    "1/1: s.k == 1      # return y*s.k  # a.py:8 in f (HINT: ...)": "s.k changed (1)",
-    "1/1: L['self'].k == 1      # return y*s.k  # a.py:8": "self.k changed (1)",
-    "6/0: G['scale'] == 2       # def h(x)  # a.py:3 in h": "the global scale changed (2)",
-    "7/0: L['n'] == 1           # def k  # a.py:17 in k": "n changed (1)",
+    "0/0: tensor 'kwargs['ids']' size mismatch at index 1. expected 16, actual 24": (
+        "the size of dimension 1 of ids changed (16, 24)"
+    ),
+    "1/1: s.k == 1      # return y*s.k  # a.py:8 in f (HINT: ...)": "s.k changed (it was 1)",
+    "1/1: L['self'].k == 1      # return y*s.k  # a.py:8": "self.k changed (it was 1)",
+    "6/0: G['scale'] == 2       # def h(x)  # a.py:3 in h": "the global scale changed (it was 2)",
+    "7/0: L['n'] == 1           # def k  # a.py:17 in k": "n changed (it was 1)",
     "7/1: ___check_type_id(n, 1401), type=<class 'int'>  # def k": "the type of n changed (int)",
     "8/1: GLOBAL_STATE changed: grad_mode ": (
         "whether gradients are enabled (torch.no_grad) changed"
@@ -41,7 +44,7 @@ REASONS = {
     "0/0: 4 <= x.size()[0]  # _dynamo/output_graph.py:1 in init": (
         "the size of dimension 0 of x changed"
     ),
-    "0/0: not L['self'].training  # f": "self.training changed (False)",
+    "0/0: not L['self'].training  # f": "self.training changed (it was False)",
     "0/0: ___something_new(x)  # f": "this no longer held: ___something_new(x)",
     "": "this no longer held: ",
 }

@@ -24,7 +24,8 @@ class CompileRow:
     number of its compilations, ``again`` of them because no earlier one fitted, without those of
     backward passes (``backwards``), ``steps`` the steps in which they were (0: the first).
     ``limit`` is the limit that it has reached: it then runs without being compiled again.
-    ``failed`` is why it was not compiled.
+    ``failed`` is why it was not compiled.  ``called_at`` is the program's ``file:line`` that called
+    a function of a library.
     """
 
     name: str
@@ -44,6 +45,7 @@ class CompileRow:
     reasons: tuple[Reason, ...]
     limit: str
     failed: str
+    called_at: str = ""
 
     @property
     def place(self) -> str:
@@ -180,6 +182,7 @@ def _row(name: str, key: tuple[str, str, int], events: Sequence[CompileEvent]) -
         reasons=_joined(reason_of(event.reason) for event in events if event.reason),
         limit=limits[0] if limits else "",
         failed=readable(failed[0].split("\n")[0], 120) if failed and not compiled[1:] else "",
+        called_at=file_name(next((event.caller for event in events if event.caller), "")),
     )
 
 

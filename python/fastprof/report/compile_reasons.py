@@ -20,6 +20,7 @@ _MODE = re.compile(r"GLOBAL_STATE changed: ?(.*)")
 _TYPE = re.compile(r"check_type_id\((.+?), \d+\)(?:, type=<class '(.+?)'>)?")
 _EQUAL = re.compile(r"^(?:not )?(.+?) (?:==|is) (.+?)(?:\s+#|\s*$)", re.M)
 _KEYED = re.compile(r"\b[LG]\['(\w+)'\]")
+_KEYWORD = re.compile(r"\bkwargs\['(\w+)'\]")
 _NAME = re.compile(r"[A-Za-z_][\w.\[\]'\"]*$")
 _FLAG = re.compile(r"^(?:not )?(\S+)\s+#")
 _SKIPPED = re.compile(r"builtin `([\w.]+?)\.?`|module: ([\w.]+), qualname: ([\w.]+)")
@@ -107,6 +108,8 @@ def break_of(text: str) -> tuple[str, str]:
 def why_again(reason: Reason) -> str:
     """Return a reason in words: ``the size of dimension 1 of x changed (128, 129, ...)``."""
     values = f" ({', '.join(reason.values)}{', ...' if len(reason.values) > 2 else ''})"
+    if len(reason.values) == 1 and reason.kind != "type":
+        values = f" (it was {reason.values[0]})"
     values = values if reason.values else ""
     if reason.kind == "size":
         dim = f"dimension {reason.dim} of " if reason.dim >= 0 else ""
@@ -125,7 +128,7 @@ def why_again(reason: Reason) -> str:
 
 
 def _plain(name: str) -> str:
-    return readable(_KEYED.sub(r"\1", name.strip()), 60)
+    return readable(_KEYWORD.sub(r"\1", _KEYED.sub(r"\1", name.strip())), 60)
 
 
 def _short(value: str) -> str:

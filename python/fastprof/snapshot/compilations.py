@@ -27,7 +27,8 @@ class CompileEvent(Row):
     contains ``backend_ns`` (everything after the capture of the graph), which contains
     ``kernel_ns`` (making and compiling kernels).  ``hits`` and ``misses`` are those of the caches
     on disk.  ``reason`` is why it was compiled again, in the compiler's words; ``failed`` why it
-    was not compiled; ``limit`` the limit of compilations that it has reached.
+    was not compiled; ``limit`` the limit of compilations that it has reached.  ``caller`` is
+    the program's line from which a function of a library was called, as ``path:line``.
     """
 
     step: Count
@@ -45,6 +46,7 @@ class CompileEvent(Row):
     reason: str
     failed: str
     limit: str
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ _AGAIN = Limit(
 
 #: Functions and reasons that the evidence names.
 _FUNCTIONS, _REASONS, _BREAKS = 2, 2, 4
+#: If steps have a smaller part of the time, the title says so.
+_MOSTLY = 0.95
 #: An empty cache is worth a sentence if compiling takes this long, and this part of the run.
 _COLD_MS, _COLD_SHARE = 20_000.0, 0.10
 
@@ -94,6 +96,8 @@ def _title(
         of = f" of {steps}" if steps > found.steps else ""
         where = f" in {found.steps}{of} {'step' if steps == 1 else 'steps'}" if steps else ""
         share = percent(found.ms / whole)
+        if steps and found.in_steps_ms < _MOSTLY * found.ms:
+            where += " and between steps" if found.steps else ""
         why = "" if again else ", from an empty cache"
         return f"Compiling takes {duration(found.ms)}{where} ({share} of the run){why}"
     if stopped:
@@ -108,7 +112,8 @@ def _compiled(row: CompileRow) -> str:
     why = ", and ".join(why_again(reason) for reason in row.reasons[:_REASONS])
     more = len(row.reasons) - _REASONS
     rest = f", and for {plural(more, 'other reason')}" if more > 0 else ""
-    return f"{row.place} was compiled {plural(row.times, 'time')}: {why}{rest}."
+    called = f", called at {row.called_at}," if row.called_at else ""
+    return f"{row.place}{called} was compiled {plural(row.times, 'time')}: {why}{rest}."
 
 
 def _stopped(row: CompileRow, found: CompileReport) -> str:
@@ -138,6 +143,10 @@ def _cold(found: CompileReport) -> str:
     return f"The compiler's cache{where} had none of {plural(found.misses, 'graph')}."
 
 
+def _is_number(text: str) -> bool:
+    return text.lstrip("-")[:1].isdigit()
+
+
 def _fix(reason: Reason, row: CompileRow) -> str:
     what = reason.what
     if reason.kind == "size":
@@ -146,6 +155,8 @@ def _fix(reason: Reason, row: CompileRow) -> str:
         return f"torch._dynamo.mark_dynamic({what}, {dim}) before the call, or {other}."
     if reason.kind == "value":
         return f"Pass {what} as a tensor, or keep it constant."
+    if reason.kind == "attribute" and not all(map(_is_number, reason.values)):
+        return f"Set {what} before the first call of the compiled code, and do not change it later."
     if reason.kind == "attribute":
         return f"Do not change {what} between calls, or make it a tensor (register_buffer)."
     if reason.kind == "global":

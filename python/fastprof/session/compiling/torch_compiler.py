@@ -22,6 +22,7 @@ _UTILS = "torch._dynamo.utils"
 #: Longest text that is kept.
 _TEXT = 600
 
+_FRAME = re.compile(r"Line: (\d+), Name: .*?, Filename: (.+)$")
 _LIMIT = re.compile(r"\b((?:accumulated_)?(?:recompile|cache_size)_limit)\b")
 
 
@@ -178,7 +179,17 @@ class TorchCompiler(Compiler):
             reason=_text(getattr(metrics, "recompile_reason", None)),
             failed="" if limit else failed,
             limit=limit[1] if limit else "",
+            caller="" if is_users_file(file) else _caller(getattr(metrics, "stack_trace", None)),
         )
+
+
+def _caller(stack: object) -> str:
+    """Return the innermost line of the program in the stack of a compilation, if torch gives it."""
+    for frame in reversed(stack) if isinstance(stack, list) else ():
+        found = _FRAME.match(str(frame))
+        if found and is_users_file(found[2]):
+            return f"{found[2]}:{found[1]}"[:_TEXT]
+    return ""
 
 
 def _text(value: object) -> str:
