@@ -120,3 +120,18 @@ def test_the_page_of_limits_has_the_numbers_of_the_code():
         found[name] = value
         said[name] = float(number.replace(",", "")) * 1024 ** " KMG".index(unit or " ")
     assert said == found
+
+
+def test_the_part_and_the_rule_that_the_architecture_shows_are_those_of_the_code():
+    shown = [
+        block.strip("\n")
+        for block in re.findall(r"(?:^    .*\n|^\n)+", text("ARCHITECTURE.md"), re.MULTILINE)
+    ]
+    (part,) = (block for block in shown if "class CpuUse(Part)" in block)
+    code = (SOURCES / "session/environment/cpu_use.py").read_text(encoding="utf-8")
+    for paragraph in part.split("\n\n"):
+        assert "\n".join(line[4:] for line in paragraph.splitlines()) in code
+    assert "CpuUse(),\n" in (SOURCES / "session/parts.py").read_text(encoding="utf-8")
+    (rule,) = (block.strip() for block in shown if block.strip().startswith("Rule("))
+    code = (SOURCES / "findings/rules/steps.py").read_text(encoding="utf-8")
+    assert rule.removesuffix(")") in re.sub(r"\s+", " ", code).replace("Rule( ", "Rule(")

@@ -36,7 +36,11 @@ class Part:
         """Start, before the first step."""
 
     def next_step(self, count: int) -> int:
-        """Return the number of steps after which :meth:`at_step` is due; ``count`` have ended."""
+        """Return the number of steps after which :meth:`at_step` is due; ``count`` have ended.
+
+        The run asks again whenever any part has had work: a distance from ``count`` would never
+        come.  :class:`~fastprof.session.pace.Pace` and multiples of a number do.
+        """
         return sys.maxsize
 
     def at_step(self, count: int) -> None:
