@@ -15,6 +15,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -240,8 +241,13 @@ def rows_of(name: str) -> list[str]:
     return [f"{m[1].upper()}-{m[2]}" if m[1] else m[3].upper() for m in _ID.finditer("_" + name)]
 
 
-def tests() -> Iterator[tuple[str, str]]:
-    """Yield (file, name) of every test in Python and C."""
+@cache
+def tests() -> tuple[tuple[str, str], ...]:
+    """Return (file, name) of every test in Python and C."""
+    return tuple(_tests())
+
+
+def _tests() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
