@@ -248,3 +248,36 @@ def test_only_hooks_on_torch_have_a_part_that_is_not_timed() -> None:
     assert report.snapshot.meta["untimed_ns"] == own.untimed_ns < own.ns
     stated = report.snapshot.meta["own_ns"] + report.snapshot.meta["untimed_ns"]
     assert report.overhead.sections_ms == pytest.approx(stated / 1e6)
+
+
+def test_the_cpu_time_of_backward_is_read_in_few_later_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    from fastprof.integrations import torch_loop
+    from fastprof.integrations._torch import phases
+
+    read: list[int] = []
+
+    class Time:
+        @staticmethod
+        def thread_time_ns() -> int:
+            read.append(calls)
+            return time.thread_time_ns()
+
+    monkeypatch.setattr(phases, "time", Time)
+    x = torch.zeros(4, requires_grad=True)
+    optimizer = torch.optim.SGD([x], 0.1)
+    prof = fastprof.Profiler(functions=False, gpu=False, overhead=0)
+    with prof:
+        loop = torch_loop.attach(prof)
+        for calls in range(1, 251):
+            x.sum().backward()
+            optimizer.step()
+        loop.detach()
+    at = read[::2]
+    assert at == read[1::2]
+    first, later = at[:64], at[64:]
+    assert first == list(range(5, 69))
+    assert {b - a for a, b in zip(later, later[1:])} == {17}
+    assert len(later) == (250 - 68) // 17

@@ -108,10 +108,10 @@ class PhaseState:
         self._next_is_backward: dict[int, int] = {}
         self._backwards = 0
         self._backward_opened = False
-        # Wall and CPU time when backward began, where they are read; calls without readings.
+        # Wall and CPU time when backward began, where they are read.
         self._backward_at: tuple[int, int] | None = None
         self._backward_ns = self._backward_cpu_ns = 0
-        self._seen_backwards = 0
+        self._seen_backwards = self._read_backwards = 0
         self._steps_to_look = 0 if self.models.knows_optimizers else _FIRST_STEPS
         self._optimizers: list[int] = []
         self._in_closure = False

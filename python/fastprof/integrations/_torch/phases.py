@@ -30,6 +30,10 @@ from fastprof.session.thread_notes import ThreadNotes
 _REMEMBERED = 1000
 #: Calls of backward whose CPU time is not read.
 _FIRST_BACKWARDS = 4
+#: It is read in this many calls, then in one of as many as the second number: the two readings are
+#: system calls, and between other code each takes some 3 us.  A prime, which the number of batches
+#: per step of an optimizer does not divide.
+_READ_BACKWARDS, _BETWEEN_BACKWARDS = 64, 17
 
 
 class Phases(PlainPhases):
@@ -163,8 +167,12 @@ class Phases(PlainPhases):
             if self._seen_backwards == _FIRST_BACKWARDS and self.models.knows_optimizers:
                 self._look_for_untrained()
         elif self.sections:
-            # In the section, they would be functions of the program.
-            self._backward_at = clock(), time.thread_time_ns()
+            self._read_backwards += 1
+            if self._read_backwards <= _READ_BACKWARDS:
+                # In the section, they would be functions of the program.
+                self._backward_at = clock(), time.thread_time_ns()
+            elif self._read_backwards == _READ_BACKWARDS + _BETWEEN_BACKWARDS - 1:
+                self._read_backwards = _READ_BACKWARDS - 1
         self._backward_opened = self.sections and BACKWARD.enter_phase()
 
     def becomes_unsure(self) -> None:
