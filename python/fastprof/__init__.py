@@ -139,6 +139,10 @@ def _start_if_asked() -> None:
         from fastprof.session.environment.signals import catch_wanted
 
         catch_wanted()
+    if MODE == "standby":
+        from fastprof.integrations.standby import wait
+
+        wait()
     if MODE == "on":
         from fastprof.guards import own_errors
 

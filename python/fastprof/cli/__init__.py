@@ -31,6 +31,10 @@ _TABLE = {
         "watch_command.run",
         "show running processes, or the ranks of a job, and where a step goes",
     ),
+    "attach": (
+        "attach_command.run",
+        "record a process that runs already, for some seconds, and show the report",
+    ),
     "targets": (
         "targets_command.run",
         "print the limits of the findings and the values of a healthy run",

@@ -5,7 +5,7 @@ import re
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.report.figures import plural
-from fastprof.session.outside.ask import named, of_folder, request
+from fastprof.session.outside.ask import named, of_folder, recorded, request
 from fastprof.session.outside.places import NOW, REPORT, Place, Process
 
 #: How long to wait for a report; a step may be long, and a machine busy.
@@ -41,5 +41,6 @@ def now_of(text: str) -> str | None:
 
 
 def _asked(process: Process, place: Place) -> str:
+    recorded(process)
     request(process, place, REPORT, _LIMIT_S)
     return place.path(NOW)

@@ -17,8 +17,14 @@ from fastprof.ranks.exchange.running import running_jobs
 from fastprof.ranks.exchange.watch_sources import Folder, source_of, store_at
 from fastprof.ranks.exchange.watching import Watch
 from fastprof.render.watch import watch_lines
-from fastprof.session.outside.ask import NoAnswerError, named, of_folder, processes_or_none
-from fastprof.session.outside.places import Place, Process
+from fastprof.session.outside.ask import (
+    NoAnswerError,
+    named,
+    of_folder,
+    processes_or_none,
+    recorded,
+)
+from fastprof.session.outside.places import RUN, Place, Process
 from fastprof.tables.layout import width_of
 
 _EVERY_S = 2.0
@@ -57,6 +63,7 @@ def run(argv: Sequence[str]) -> int:
     once = options.once or not sys.stdout.isatty()
     found = [] if options.ranks else _processes(options.what)
     if len(found) == 1 and options.what:
+        recorded(found[0][0])
         _show_process(*found[0], once=once)
         return 0
     if found:
@@ -87,7 +94,11 @@ def _processes(what: str | None) -> list[tuple[Process, Place]]:
 
 
 def _more(found: Sequence[tuple[Process, Place]]) -> list[str]:
-    lines = ["", f"One of them: fastprof watch {found[0][0].pid}"]
+    shown = next((process for process, _ in found if process.mode == RUN), None)
+    lines = [""] if shown is None else ["", f"One of them: fastprof watch {shown.pid}"]
+    waits = next((process for process, _ in found if process.mode != RUN), None)
+    if waits is not None:
+        lines.append(f"One in standby, to record for a while: fastprof attach {waits.pid}")
     if any(process.world_size > 1 for process, _ in found):
         lines.append("Which rank is late: fastprof watch --ranks")
     return lines

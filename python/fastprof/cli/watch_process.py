@@ -8,7 +8,7 @@ from contextlib import suppress
 from fastprof.cli.watch_screen import Seen, list_lines, process_lines
 from fastprof.clock import time
 from fastprof.session.outside.ask import NoAnswerError, ended, send, wait
-from fastprof.session.outside.places import STATUS, WATCH, Place, Process, runs
+from fastprof.session.outside.places import RUN, STATUS, WATCH, Place, Process, runs
 from fastprof.session.outside.status import Now, now_from
 
 #: The list and one picture wait this long for an answer; then they show what is known without it.
@@ -121,6 +121,8 @@ def list_of(found: Sequence[tuple[Process, Place]], width: int) -> list[str]:
     watches = [ProcessWatch(process, place) for process, place in found]
     waiting = []
     for watch in watches:
+        if watch.process.mode != RUN:
+            continue
         with suppress(NoAnswerError, ValueError):
             watch.look()
             watch.ask()

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from fastprof.names import file_name, readable
 from fastprof.report.figures import duration, number, percent, plural, size
-from fastprof.session.outside.places import Process
+from fastprof.session.outside.places import RUN, Process
 from fastprof.session.outside.status import Now
 from fastprof.tables.cells import Table, short
 from fastprof.tables.layout import table_lines, wrapped
@@ -134,7 +134,8 @@ def list_lines(found: Sequence[Seen], width: int) -> list[str]:
     for seen in found:
         now = seen.now
         step_ms = fmean(now.block_ms) if now is not None and now.block_ms else None
-        place = "no answer" if now is None else readable(now.place, _LONGEST_PLACE)
+        without = "in standby" if seen.process.mode != RUN else "no answer"
+        place = without if now is None else readable(now.place, _LONGEST_PLACE)
         rows.append(
             (
                 str(seen.process.pid),

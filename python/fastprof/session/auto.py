@@ -4,6 +4,7 @@ import sys
 
 from fastprof import own_imports
 from fastprof.names import encodable
+from fastprof.session.environment.switch import is_worker
 from fastprof.session.output.periodic import final_report, timings
 from fastprof.session.profiler import Profiler, run_of
 
@@ -15,7 +16,7 @@ def start() -> Profiler | None:
     ``sys.stderr`` when the program ends.  A worker process (of a DataLoader, a pool, ...)
     inherits the environment, but the user wants to see the training process.
     """
-    if own_imports.is_own_command() or _is_worker():
+    if own_imports.is_own_command() or is_worker():
         return None
     profiler = Profiler()
     run = run_of(profiler)
@@ -34,14 +35,3 @@ def start() -> Profiler | None:
     profiler.start()
     profiler.enter_phase("setup")
     return profiler
-
-
-def _is_worker() -> bool:
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is None:
-        return False
-    # A spawned worker imports the program before it knows its parent process; until
-    # then a mark on its process object distinguishes it.
-    return processes.parent_process() is not None or bool(
-        getattr(processes.current_process(), "_inheriting", False)
-    )

@@ -2,17 +2,19 @@
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from fastprof.clock import time
 from fastprof.errors import FastprofError
-from fastprof.fileio import atomic_write
 from fastprof.report.figures import plural
 from fastprof.session.outside.places import (
     ANSWERS,
+    ATTACH,
+    DETACH,
     REQUESTS,
+    RUN,
     Place,
     Process,
     is_full,
@@ -33,6 +35,10 @@ class NoAnswerError(FastprofError, ValueError):
     """No process answers; the message says why, and what to do."""
 
 
+class EndedError(NoAnswerError):
+    """The process, its run or its standby has ended meanwhile."""
+
+
 def named(text: str) -> tuple[Process, Place]:
     """Return the process that a number names.
 
@@ -45,6 +51,19 @@ def named(text: str) -> tuple[Process, Place]:
         if process.pid == pid:
             return process, place
     raise NoAnswerError(_why_unknown(pid))
+
+
+def recorded(process: Process) -> None:
+    """Check that a process records something.
+
+    Raises:
+        NoAnswerError: it is in standby.
+    """
+    if process.mode != RUN:
+        raise NoAnswerError(
+            f"process {process.pid} is in standby and records nothing: `fastprof attach "
+            f"{process.pid}` records it for a while"
+        )
 
 
 def _why_unknown(pid: int) -> str:
@@ -83,21 +102,22 @@ def of_folder(folder: str) -> list[tuple[Process, Place]]:
     return sorted(ours, key=lambda item: item[0].rank)
 
 
-def send(process: Process, place: Place, kind: str) -> str:
-    """Put a request; return its name.
+def send(
+    process: Process, place: Place, kind: str, content: Mapping[str, Any] | None = None
+) -> str:
+    """Put a request with this content; return its name.
 
     Raises:
         NoAnswerError: the process has just ended, or the disk is full.
     """
     name = f"{kind}-{secrets.token_hex(8)}"
     try:
-        with atomic_write(place.path(REQUESTS, name)) as stream:
-            stream.write(b"1")
+        place.put(content or {}, REQUESTS, name)
     except OSError as error:
         if is_full(error):
             where = os.path.dirname(place.folder)
             raise NoAnswerError(f"the disk of {where} is full: no request can be put") from None
-        raise NoAnswerError(ended(process)) from None
+        raise EndedError(ended(process)) from None
     return name
 
 
@@ -120,7 +140,7 @@ def wait(
         now = time.monotonic()
         state = state_of(process.pid)
         if not runs(process) or state is None or not os.path.isdir(place.folder):
-            raise NoAnswerError(ended(process))
+            raise EndedError(ended(process))
         stopped_since = (stopped_since or now) if state[0] in _STOPPED else None
         if stopped_since is not None and now - stopped_since > _STOPPED_S:
             raise NoAnswerError(
@@ -136,22 +156,34 @@ def wait(
         time.sleep(_LOOK_S)
 
 
-def request(process: Process, place: Place, kind: str, limit_s: float) -> dict[str, Any]:
-    """Ask, and return the answer.
+def request(
+    process: Process,
+    place: Place,
+    kind: str,
+    limit_s: float,
+    content: Mapping[str, Any] | None = None,
+    then: Callable[[], object] = lambda: None,
+) -> None:
+    """Ask, wait for the answer, and call ``then`` while the process knows that it is not yet read.
 
     Raises:
         NoAnswerError: there is none, or the process could not do it.
     """
-    name = send(process, place, kind)
+    name = send(process, place, kind, content)
     try:
         answer = wait(process, place, limit_s, lambda: place.get(ANSWERS, name))
+        if "error" in answer:
+            raise NoAnswerError(str(answer["error"])[:400])
+        then()
+    except BaseException:
+        if kind == ATTACH:  # what has begun ends
+            with suppress(OSError, FastprofError):
+                send(process, place, DETACH, {"name": name})
+        raise
     finally:
         for below in (REQUESTS, ANSWERS):
             with suppress(OSError):
                 os.unlink(place.path(below, name))
-    if "error" in answer:
-        raise NoAnswerError(str(answer["error"])[:400])
-    return answer
 
 
 def ended(process: Process) -> str:

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -33,7 +33,11 @@ ABOUT = "process.json"
 #: The report of a run that goes on, and its status.
 NOW, STATUS = "now.fprof", "status.json"
 #: Kinds of requests.
-REPORT, WATCH = "report", "watch"
+REPORT, WATCH, ATTACH, DETACH = "report", "watch", "attach", "detach"
+#: Modes of a process; a temporary standby ends with one recording.
+RUN, STANDBY, TEMPORARY = "run", "standby", "temporary"
+#: One that a process sends to itself: it looks again.
+WAKE = "wake"
 
 _MOST_BYTES = 1 << 16
 _FOLDER = re.compile(r"([0-9]{1,10})-([0-9]{1,20})", re.ASCII)
@@ -51,8 +55,8 @@ class Process:
     """A process that has announced itself.
 
     ``began`` is its start in ticks since the boot, ``space`` names the kernel's numbering of
-    processes, which a container has for itself.  ``mode``: ``"run"`` or ``"standby"``.  ``output``
-    is the folder of its files, or empty.  ``signal`` names the one that asks for a report, if any.
+    processes, which a container has for itself.  ``mode`` is one of those above.  ``output`` is the
+    folder of its files, or empty.  ``signal`` names the one that asks for a report, if any.
     """
 
     pid: int
@@ -173,6 +177,21 @@ class Place:
                     found[name] = match[1]
         return found
 
+    def take(self, kinds: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Remove the requests of these kinds; return them by name, each with what is in it."""
+        taken = {}
+        for name, kind in self.requests().items():
+            if kind in kinds or kind == WAKE:
+                taken[name] = kind, self.get(REQUESTS, name) or {}
+                with dropped(OSError):
+                    os.unlink(self.path(REQUESTS, name))
+        return {name: found for name, found in taken.items() if found[0] != WAKE}
+
+    def wake(self) -> None:
+        """Let the listener of this place look soon."""
+        with dropped(OSError), atomic_write(self.path(REQUESTS, f"{WAKE}-{'0' * 16}")):
+            pass
+
     def remove(self) -> None:
         """Remove what fastprof has made."""
         for below in (REQUESTS, ANSWERS, ""):
@@ -184,13 +203,17 @@ class Place:
                 os.rmdir(self.path(below))
 
 
-def announce(about: Process) -> Place | None:
+def announce(about: Process, top: str | None = None) -> Place | None:
     """Let other processes of this user find this one; None: that is switched off.
+
+    Args:
+        about: this process.
+        top: the folder of this user's processes; None: the usual one.
 
     Raises:
         OSError: its folder cannot be made.
     """
-    top = top_folder()
+    top = top or top_folder()
     if top is None:
         return None
     with suppress(FileExistsError):

@@ -16,26 +16,27 @@ from contextlib import AbstractContextManager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fastprof._version import __version__
 from fastprof.capture.listener import listen, listen_never
 from fastprof.clock import acquired, time
 from fastprof.fileio import atomic_write
 from fastprof.guards import dropped, own_errors
 from fastprof.report.figures import plural
 from fastprof.session.environment.signals import catch, signal_wanted
+from fastprof.session.outside.about import about
 from fastprof.session.outside.places import (
     ANSWERS,
+    ATTACH,
+    DETACH,
     NOW,
     REPORT,
     REQUESTS,
+    RUN,
     STATUS,
     WATCH,
     Place,
-    Process,
     announce,
-    numbering,
-    state_of,
 )
+from fastprof.session.outside.standby import RECORDS, standby
 from fastprof.session.part import Part
 
 if TYPE_CHECKING:
@@ -51,26 +52,6 @@ _SOON_NS = 50_000_000
 _AGAIN_NS = 500_000_000
 #: The end of a run waits this long for an answer that is being made.
 _PATIENCE_S = 5.0
-
-
-def about(mode: str, output: str, rank: int, world_size: int) -> Process:
-    """Return the description of this process."""
-    pid = os.getpid()
-    found = state_of(pid)
-    argv = getattr(sys, "argv", None) or ["python"]
-    return Process(
-        pid=pid,
-        began=0 if found is None else found[1],
-        space=numbering(),
-        mode=mode,
-        program=os.path.basename(str(argv[0])) or "python",
-        python="{}.{}.{}".format(*sys.version_info[:3]),
-        fastprof=__version__,
-        output=output,
-        signal=signal_wanted(),
-        rank=rank,
-        world_size=world_size,
-    )
 
 
 class Reach(Part):
@@ -118,7 +99,7 @@ class Reach(Part):
             catch(wanted)
         try:
             self._place = announce(
-                about("run", self.output, self._identity.rank, self._identity.world_size)
+                about(RUN, self.output, self._identity.rank, self._identity.world_size)
             )
         except own_errors(OSError) as error:
             self._faults.notes.append(f"No other terminal could ask for a report: {error}.")
@@ -126,6 +107,8 @@ class Reach(Part):
             self._on = True
             folder = "" if self._place is None else self._place.path(REQUESTS)
             listen(os.fsencode(folder), self.called)
+            if self._place is not None and standby() is not None:
+                self._place.wake()  # it may wait for the end of a recording
 
     def next_step(self, count: int) -> int:
         return count + 1 if self._asked or self._signals else sys.maxsize
@@ -143,7 +126,10 @@ class Reach(Part):
         listen_never()
         if acquired(self._making, _PATIENCE_S):
             self._making.release()
-        if self._place is not None:
+        waiting = standby()
+        if waiting is not None:
+            waiting.resume()
+        elif self._place is not None:
             self._place.remove()
 
     def forget(self) -> None:
@@ -158,6 +144,13 @@ class Reach(Part):
         """Take requests; return the time in ns after which to call this again, or None."""
         if not self._on:
             return None
+        waiting = standby()
+        # The recording may be that of an attach, whose end it knows.
+        attached_ns = None if waiting is None else waiting.called(0)
+        ns = self._called(signals)
+        return ns if attached_ns is None else min(attached_ns, ns or attached_ns)
+
+    def _called(self, signals: int) -> int | None:
         again = self._take_requests()
         if signals:
             self._signals += signals
@@ -176,19 +169,17 @@ class Reach(Part):
     def _take_requests(self) -> bool:
         """Note the requests; answer those for a status."""
         place = self._place
-        found = {} if place is None else place.requests()
+        found = {} if place is None else place.take((REPORT, WATCH, ATTACH, DETACH))
         if place is None or not found:
             return False
         watched = False
-        for name, kind in found.items():
-            with dropped(OSError):
-                os.unlink(place.path(REQUESTS, name))
+        for name, (kind, _) in found.items():
             if kind == REPORT:
                 self._asked.append(name)
             elif kind == WATCH:
                 watched = True
-            else:
-                self._answer(name, error=f"fastprof {__version__} cannot do that: {kind}")
+            elif kind == ATTACH:
+                self._answer(name, error=RECORDS.format(os.getpid()))
         if watched:
             try:
                 place.put(self._status.now(), STATUS)
