@@ -172,6 +172,19 @@ def test_the_time_is_outside_of_the_measured_steps() -> None:
     assert "compiling 40.0 s in 2 steps" in phases_text(report, 0.01)
 
 
+def test_the_finding_shows_the_time_that_is_outside_of_the_steps() -> None:
+    """The compiler's clock and the run's differ by some milliseconds."""
+    report = build_report(snapshot(event(seconds=20), event(3, size(1, 2), 20.3)))
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert report.compilations is not None
+    assert report.compilations.ms == pytest.approx(40_300)
+    assert "takes 40.0 s" in found.title
+    # Not if other threads compiled, too: that is not outside of the steps.
+    report = build_report(snapshot(event(seconds=40), event(3, size(1, 2), 40)))
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert "takes 80.0 s" in found.title
+
+
 def test_the_tables_have_function_reason_and_sum() -> None:
     report = build_report(snapshot(event(), event(3, size(1, 2))))
     functions, breaks = compile_tables(report)
