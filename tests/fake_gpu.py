@@ -30,7 +30,9 @@ class FakeGpu:
         if name in self.broken:
             raise OSError(f"{name} is broken")
 
-    def gpu_start(self, cupti_paths, driver_path, /, *, initialise, tier, nvml) -> dict[str, Any]:
+    def gpu_start(
+        self, cupti_paths, driver_path, /, *, initialise, tier, nvml, takes_slot
+    ) -> dict[str, Any]:
         self._called("start", tuple(cupti_paths), driver_path, initialise, tier, nvml)
         state = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return {"state": state, "reason": self.reason, "tier": None}
@@ -96,5 +98,6 @@ def found(tool: str | None = None, driver: str | None = "libcuda.so.1") -> types
     module.attached_tool = lambda: tool
     module.driver_path = lambda: driver
     module.nvml_path = lambda: "libnvidia-ml.so.1"
+    module.takes_slot = lambda: True
     module.cupti_paths = lambda driver, *, initialise: ["libcupti.so.13"]
     return module

@@ -68,7 +68,8 @@ def test_a_missing_argument_says_where_it_is_explained(
         main([command])
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert f"F is missing; `fastprof {command} --help` explains it" in said
+    what = {"report": "F|PID|DIR", "merge": "F"}[command]
+    assert f" {what} is missing; `fastprof {command} --help` explains it" in said
     assert max(map(len, said.splitlines())) <= 100
 
 
