@@ -71,7 +71,7 @@ def test_f19_a_fork_while_another_thread_makes_a_report() -> None:
     code = (
         BEGIN
         + """
-from fastprof.findings import measurements as facts
+from fastprof.findings import measured_functions as facts
 with fastprof.Profiler() as prof:
     steps(30, prof)
     # All modules are imported: an import under way is Python's own lock.
