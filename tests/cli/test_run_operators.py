@@ -312,7 +312,7 @@ def test_after_the_run_loaders_deliver_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_progress_is_a_line_every_ten_seconds() -> None:
     now = [100.0]
     stream = io.StringIO()
-    progress = Progress(stream, lambda: now[0])
+    progress = Progress(stream, lambda: now[0], lambda: None)
     values = {
         "profile/train/dl_main/time_forward_ms": 2.0,
         "profile/train/dl_aux/time_backward_ms": 3.5,
