@@ -79,7 +79,8 @@ class Compilations(Part):
                 watch.look(*self._at)
         else:
             for watch in self._watches:
-                watch.check()
+                if watch.on:
+                    watch.check()
         self._at = count, "steps"
 
     def end(self, count: int) -> None:
@@ -157,7 +158,7 @@ class _Watch:
         self._run = run
         self._compiler = compiler
         self._import = TorchImport(self._imported, compiler.module)
-        self._on = False
+        self.on = False
         self._events: list[CompileEvent] = []
         self._breaks: dict[GraphBreak, int] = {}
         self._lost = self._lost_ns = 0
@@ -168,21 +169,20 @@ class _Watch:
 
     def end(self) -> None:
         self._import.forget()
-        if self._on:
-            self._on = False
+        if self.on:
+            self.on = False
             self._guarded(self._compiler.detach)
 
     def check(self) -> None:
-        """Let the compiler observe what the program may have switched off."""
-        if self._on:
-            try:
-                self._compiler.check()
-            except own_errors() as error:
-                self._failed(error)
+        """Let the compiler, if it is on, observe what the program may have switched off."""
+        try:
+            self._compiler.check()
+        except own_errors() as error:
+            self._failed(error)
 
     def look(self, step: int, phase: str) -> None:
         """Read what the compiler has done; it was in this step and phase."""
-        if self._on:
+        if self.on:
             self._guarded(self._look, step, phase)
 
     def result(self, wall_ns: int) -> CompileSnapshot | None:
@@ -202,7 +202,7 @@ class _Watch:
         )
 
     def _imported(self) -> None:
-        self._on = True
+        self.on = True
         self._guarded(self._compiler.attach, self._begins, self._ends, self._done)
 
     def _begins(self) -> None:
@@ -212,7 +212,7 @@ class _Watch:
         self._guarded(self._run.ends)
 
     def _done(self, end: Callable[[], object]) -> None:
-        if self._on:
+        if self.on:
             self._guarded(self._run.done, end)
 
     def _look(self, step: int, phase: str) -> None:
@@ -238,7 +238,7 @@ class _Watch:
 
     def _failed(self, error: BaseException) -> None:
         self._run.fault(error)
-        if self._on:
-            self._on = False
+        if self.on:
+            self.on = False
             with dropped():
                 self._compiler.detach()

@@ -61,7 +61,8 @@ class TorchCompiler(Compiler):
     def check(self) -> None:
         """Register the callbacks, if ``torch._dynamo.reset()`` or another has removed them."""
         handler = getattr(sys.modules.get(MODULE), "callback_handler", None)
-        starts, ends = (getattr(handler, f"{n}_callbacks", None) for n in ("start", "end"))
+        starts = getattr(handler, "start_callbacks", None)
+        ends = getattr(handler, "end_callbacks", None)
         if not isinstance(starts, list) or not isinstance(ends, list):
             self.unknown["the begin and end of compilations (torch._dynamo.callback)"] = None
         elif self._callbacks is not None:
