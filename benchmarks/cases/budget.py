@@ -1,8 +1,10 @@
 """Compares whole programs under the default ``fastprof run`` with the same programs alone.
 
-Each round runs a program alone and under fastprof, in turns and in new processes.  The figures are
-ratios of the two runs of a round: of the steps after the full look at the first ones, and of the
-whole process.  Their interval is the one of a t-test over the rounds.
+Each round runs a program alone and under fastprof in new processes, at the same time: the speed of
+a virtual machine changes by some per cent within seconds, for both of them.  A program that starts
+processes runs in turns, and every program on a machine with one CPU.  The figures are ratios of
+the two runs of a round: of the steps after the full look at the first ones, and of the whole
+process.  Their interval is the one of a t-test over the rounds.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import exp, log, sqrt
@@ -33,6 +36,8 @@ _NEEDS = {
     "recommender": "pandas",
 }
 
+#: Programs that start processes, which need the CPUs.
+_WITH_PROCESSES = ("recommender",)
 #: Quantiles of 97.5 % of Student's t, from one degree of freedom on; then the normal distribution's
 #: as an approximation.
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14)
@@ -54,14 +59,30 @@ def _run(command: list[str], bytecode: str) -> Process:
     """Run a program, with its modules compiled once in ``bytecode``, as installed ones are."""
     env = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env |= {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONHASHSEED": "0"}
-    before, began = os.times(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    wall, after = time.perf_counter() - began, os.times()
-    if done.returncode:
-        raise RuntimeError(f"{command} failed: {done.stderr[-2000:]}")
-    cpu = after.children_user - before.children_user + after.children_system
-    line = next(line for line in done.stdout.splitlines() if line.startswith("LOOP "))
-    return Process(cpu - before.children_system, wall, *map(float, line.split()[1:]))
+    began = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=env)
+        # This process's own usage: the other program of the round may end meanwhile.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"{command} failed: {err.read()[-2000:]}")
+        line = next(line for line in out if line.startswith("LOOP "))
+    used = usage.ru_utime + usage.ru_stime
+    return Process(used, wall, *map(float, line.split()[1:]))
+
+
+def _run_both(
+    commands: list[list[str]], bytecode: str, *, swap: bool, together: bool
+) -> tuple[Process, Process]:
+    """Run two programs, at the same time or in turns; ``swap``: the second one first."""
+    order = (1, 0) if swap else (0, 1)
+    with ThreadPoolExecutor(2 if together else 1) as pool:
+        begun = {i: pool.submit(_run, commands[i], bytecode) for i in order}
+        return begun[0].result(), begun[1].result()
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> tuple[float, float | None]:
@@ -103,6 +124,7 @@ def _row(name: str, runs: list[tuple[Process, Process]], file: str) -> tuple[Cel
 def _measure(name: str, options: Options, bytecode: str) -> tuple[Cell, ...]:
     _, look, more = PROGRAMS[name]
     script = [str(_SCRIPT), name, str(look), str(options.pick(more, more // 5))]
+    together = name not in _WITH_PROCESSES and len(os.sched_getaffinity(0)) >= 2
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.round_count(5, 1)):
@@ -110,9 +132,7 @@ def _measure(name: str, options: Options, bytecode: str) -> tuple[Cell, ...]:
                 [sys.executable, *script],
                 [sys.executable, "-m", "fastprof", "run", "-o", folder, *script],
             ]
-            turn = 1 if number % 2 else -1
-            alone, ours = [_run(command, bytecode) for command in commands[::turn]][::turn]
-            runs.append((alone, ours))
+            runs.append(_run_both(commands, bytecode, swap=number % 2 == 1, together=together))
         row = _row(name, runs, str(next(Path(folder).glob("*.fprof"))))
     print("  ".join(map(str, row)), file=sys.stderr, flush=True)
     return row

@@ -101,11 +101,21 @@ fp_section_open(fp_section_object *s)
 static void
 close_here(fp_recorder *r, const fp_section_object *s, unsigned flags);
 
+/* Is the section of [s] the end of the path of [t], which is parked? */
+static int
+is_end_of_path(const fp_thread *t, const fp_section_object *s)
+{
+    return t->parked_over == 0 && t->parked->key == fp_key_section(s->id);
+}
+
+/* Which calls are open decides the place of what begins, so the opening of a
+ * section reads the frames.  To close one they are needed only if functions on
+ * the path began in it, and may have ended. */
 FP_COLD static void
 close_parked(fp_recorder *r, const fp_section_object *s, unsigned flags,
              fp_thread *t)
 {
-    fp_paused_unpark(r, t, t->stale);
+    fp_paused_unpark(r, t, t->stale && !is_end_of_path(t, s));
     close_here(r, s, flags);
     fp_paused_park(r, t);
 }
