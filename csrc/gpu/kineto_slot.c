@@ -7,8 +7,9 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* The object is larger than this in all releases from torch 2.4 to 2.14; the
- * handle is its word 23 or 27. */
+/* The handle is word 23 in torch 2.4 and word 27 in later releases, whose object
+ * has 28 words.  Behind an older, smaller one there is the allocator's memory.
+ */
 enum { WORDS = 28 };
 
 #if defined(__x86_64__)

@@ -7,6 +7,7 @@
 #include "py/around.h"
 #include "py/guard.h"
 #include "py/interrupts.h"
+#include "py/own_gil.h"
 
 #include <unistd.h>
 
@@ -46,8 +47,10 @@ make_it_look(uintptr_t number)
 #if !FP_PENDING_CALLS_INTERRUPT
     atomic_fetch_add(&bell.takes_gil, 1);
     if (atomic_load(&bell.number) == number) {
-        PyGILState_STATE gil = PyGILState_Ensure();
-        PyGILState_Release(gil);
+        PyThreadState *own = fp_own_gil_take();
+        if (own != NULL) {
+            fp_own_gil_give(own);
+        }
     }
     atomic_fetch_sub(&bell.takes_gil, 1);
 #else
@@ -170,6 +173,7 @@ set_guarded(PyObject *function, int64_t ns)
     atomic_store(&bell.due_ns, bell.rings_ns);
     if (function != NULL && !watches_forks) {
         watches_forks = 1;
+        fp_own_gil_prepare();
         (void)pthread_atfork(before_fork, after_fork, NULL);
     }
     if (function == NULL) {

@@ -10,6 +10,7 @@
 #include "py/around.h"
 #include "py/guard.h"
 #include "py/interrupts.h"
+#include "py/own_gil.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -63,8 +64,11 @@ call(uintptr_t number, int signals)
 {
     long long ns = -1;
     atomic_fetch_add(&listener.takes_gil, 1);
+    PyThreadState *own = NULL;
     if (atomic_load(&listener.number) == number && !listener.over) {
-        PyGILState_STATE gil = PyGILState_Ensure();
+        own = fp_own_gil_take();
+    }
+    if (own != NULL) {
         PyObject *function = function_of(number);
         PyObject *args = function ? Py_BuildValue("(i)", signals) : NULL;
         PyObject *next = args ? fp_call_untraced(function, args, NULL) : NULL;
@@ -75,7 +79,7 @@ call(uintptr_t number, int signals)
         Py_XDECREF(args);
         Py_XDECREF(function);
         PyErr_Clear();
-        PyGILState_Release(gil);
+        fp_own_gil_give(own);
     }
     atomic_fetch_sub(&listener.takes_gil, 1);
     return ns < 0 ? NEVER : fp_worker_now(CLOCK_MONOTONIC) + ns;
@@ -257,6 +261,7 @@ replace_function(PyObject *function, const char *folder)
         (void)has_changed(); /* no request is older */
         if (!watches_forks) {
             watches_forks = 1;
+            fp_own_gil_prepare();
             (void)pthread_atfork(before_fork, after_fork, NULL);
         }
         begin_thread();
