@@ -169,7 +169,9 @@ class Reach(Part):
     def _take_requests(self) -> bool:
         """Note the requests; answer those for a status."""
         place = self._place
-        found = {} if place is None else place.take((REPORT, WATCH, ATTACH, DETACH))
+        # A standby takes the others: one that comes after its look waits for the next.
+        kinds = (REPORT, WATCH, ATTACH, DETACH) if standby() is None else (REPORT, WATCH)
+        found = {} if place is None else place.take(kinds)
         if place is None or not found:
             return False
         watched = False
