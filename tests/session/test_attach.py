@@ -48,32 +48,12 @@ print("same" if state() == before else (before, state()))
 
 
 @pytest.fixture
-def top(tmp_path, monkeypatch):
-    folder = tmp_path / "processes"
-    monkeypatch.setenv(places.VARIABLE, str(folder))
-    return folder
-
-
-@pytest.fixture
-def start(top, tmp_path):
-    begun = []
-
+def start(top, start_program):
     def start(code, *, env=None):
-        script = tmp_path / "program.py"
-        script.write_text(code)
         given = {places.VARIABLE: str(top), "FASTPROF": "standby"} if env is None else env
-        child = subprocess.Popen(
-            [sys.executable, str(script)], env=child_env(given, guard=env is None), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
-        )  # fmt: skip
-        begun.append(child)
-        assert child.stdout.readline() == "ready\n", child.communicate()
-        return child
+        return start_program(code, child_env(given, guard=env is None))
 
-    yield start
-    for child in begun:
-        child.kill()
-        child.communicate()
+    return start
 
 
 def end(child):

@@ -59,34 +59,12 @@ with fastprof.Profiler(output="run.fprof") as prof:
 
 
 @pytest.fixture
-def top(tmp_path, monkeypatch):
-    folder = tmp_path / "processes"
-    monkeypatch.setenv(places.VARIABLE, str(folder))
-    return folder
-
-
-@pytest.fixture
-def start(top, tmp_path):
-    """Start a program; return it when it has printed a line."""
-    begun = []
-
+def start(top, start_program):
     def start(code, *, options="", env=None, flags=()):
-        script = tmp_path / "program.py"
-        script.write_text(f"OPTIONS = dict({options})\n" + textwrap.dedent(code))
-        child = subprocess.Popen(
-            [sys.executable, *flags, str(script)],
-            env=child_env({places.VARIABLE: str(top), **(env or {})}),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=tmp_path,
-        )  # fmt: skip
-        begun.append(child)
-        assert child.stdout.readline() == "ready\n", child.communicate()
-        return child
+        whole = f"OPTIONS = dict({options})\n" + textwrap.dedent(code)
+        return start_program(whole, child_env({places.VARIABLE: str(top), **(env or {})}), flags)
 
-    yield start
-    for child in begun:
-        child.kill()
-        child.communicate()
+    return start
 
 
 def end(child, status=0):
