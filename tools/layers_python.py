@@ -65,6 +65,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*BASE, "capture", "report", "findings", "read"),
         *("render", "results", "session"),
     ),
+    "trial": (
+        *(*BASE, "report", "findings", "read", "tables"),
+        *("comparison", "results", "session"),
+    ),
 }
 #: These stand above all layers; nothing below may import them.
 TOP = ("", "__main__", "cli")

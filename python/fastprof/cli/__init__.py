@@ -35,6 +35,10 @@ _TABLE = {
         "attach_command.run",
         "record a process that runs already, for some seconds, and show the report",
     ),
+    "try": (
+        "try_command.run_try",
+        "run a program with fixes, without editing it, and measure what they save",
+    ),
     "targets": (
         "targets_command.run",
         "print the limits of the findings and the values of a healthy run",

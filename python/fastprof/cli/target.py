@@ -310,9 +310,14 @@ def _load_own() -> None:
         fastprof.export,
         fastprof.render,
     ):
-        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(found.name)
+        load_package(package)
     Recorder()  # the extension finds threading
+
+
+def load_package(package: types.ModuleType) -> None:
+    """Import all modules of a package of fastprof's."""
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(found.name)
 
 
 @contextlib.contextmanager

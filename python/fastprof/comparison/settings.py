@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fastprof.comparison.model import Setting
 from fastprof.comparison.runs import Run
+from fastprof.report.findings import TRIED
 from fastprof.report.model import Report
 from fastprof.tables.cells import NAME_WIDTH
 
@@ -121,7 +122,7 @@ def _facts(report: Report) -> dict[str, tuple[str, str]]:
     """Return name -> (value, the effect of a difference)."""
     facts: dict[str, tuple[str, str]] = {}
     for key, value in report.meta.items():
-        if key in _NEVER or value is None or key.endswith("_ns"):
+        if key in _NEVER or value is None or key.endswith("_ns") or key.startswith(TRIED):
             continue
         name, matters = _META.get(key, (key, ""))
         facts[name] = (_say(value), matters)

@@ -34,7 +34,7 @@ from fastprof.findings.rules import (
     tensors,
 )
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.report.findings import SEVERITIES, Examination, Finding
+from fastprof.report.findings import SEVERITIES, TRIED, Examination, Finding
 from fastprof.report.model import Report
 
 _SUBJECTS = (beside, calls, compiling, cpu, data, gpu, host, kernels, memory, ranks, steps, tensors)
@@ -235,6 +235,7 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
         saving_ms=ms if facts.per == "step" else None,
         saving_share=share,
         saving_total_ms=ms * steps if ms is not None and draft.beside else None,
+        measured=str(facts.report.meta.get(TRIED + rule.id, "")),
     )
 
 

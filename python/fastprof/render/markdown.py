@@ -112,6 +112,7 @@ def _findings(report: Report, limit: int) -> list[Part]:
     leads, rows = [], []
     for finding in examine(report).findings[:limit]:
         saving = f", estimated saving {finding.saving}" if finding.saving else ""
+        saving += f", measured {finding.measured}" if finding.measured else ""
         said = [shortened(s, _SENTENCE) for s in (*finding.evidence[:1], *finding.fix[:1])]
         leads.append(shortened(finding.title, _SENTENCE))
         rows.append(". ".join(s.rstrip(".") for s in (saving, *said)) + ".")

@@ -7,6 +7,9 @@ from fastprof.report.figures import duration, with_percent
 #: From the worst; ``note``: unusual, but no reason to act.
 SEVERITIES = ("critical", "warning", "note")
 
+#: Before a rule's id: the field of ``meta`` with the measured saving of its finding.
+TRIED = "tried_"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -18,7 +21,8 @@ class Finding:
     ``saving_ms`` is an estimate per step, less the savings of findings of more specific rules;
     ``saving_share`` is the same as a fraction of the step, or of the recording without steps.  Both
     are None if the rule has no time, or cannot tell how much the fix saves.  ``saving_total_ms`` is
-    the saving in the whole recording if the time lies outside the steps, else None.
+    the saving in the whole recording if the time lies outside the steps, else None.  ``measured``
+    is the saving that ``fastprof try`` has measured, as text; empty if it was not tried.
     """
 
     rule: str
@@ -33,6 +37,7 @@ class Finding:
     saving_ms: float | None = None
     saving_share: float | None = None
     saving_total_ms: float | None = None
+    measured: str = ""
 
     @property
     def saving(self) -> str:

@@ -16,7 +16,7 @@ _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
 #: Not only "/fastprof/": a program may be in a folder of that name.
 _OWN = re.compile(
     r"/fastprof/(?:capture|cli|comparison|export|findings|integrations|loggers|ranks|read"
-    r"|render|report|results|session|snapshot|tables)/[\w/]+\.py$"
+    r"|render|report|results|session|snapshot|tables|trial)/[\w/]+\.py$"
 )
 #: The demo's network counts as a program, wherever fastprof is installed.
 _DEMO = re.compile(r"/fastprof/cli/demo\w*\.py$")

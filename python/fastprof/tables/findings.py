@@ -207,7 +207,9 @@ def _capital(text: str) -> str:
 
 
 def _head(finding: Finding) -> str:
-    saving = f" [estimated saving: {finding.saving}]" if finding.saving else ""
+    parts = [f"estimated saving: {finding.saving}"] if finding.saving else []
+    parts += [f"measured: {_line(finding.measured)}"] if finding.measured else []
+    saving = f" [{'; '.join(parts)}]" if parts else ""
     return f"{finding.severity.upper()}: {_line(finding.title)}{saving}"
 
 

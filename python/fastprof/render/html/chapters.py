@@ -128,6 +128,8 @@ def _finding(finding: Finding) -> Markup:
     found = [("measured", value), ("limit", limit)]
     if finding.saving:
         found.append(("estimated saving", finding.saving))
+    if finding.measured:
+        found.append(("measured saving", finding.measured))
     return el(
         "article",
         el(

@@ -1,0 +1,208 @@
+"""What each intervention does in the process of a run.
+
+``edit`` is for those that change arguments of calls; the others are functions with the
+intervention's name.
+"""
+
+import atexit
+import functools
+import gc
+import logging
+import queue
+import sys
+import threading
+from typing import Any
+
+from fastprof.trial.changes import THREADS, Changes, Edit
+from fastprof.trial.model import Values
+
+
+def edit(name: str, values: Values) -> Edit:
+    """Return what changes the arguments of a call for the intervention ``name``."""
+    special = {"workers": _workers, "no-workers": _no_workers, "persistent": _with_workers,
+               "prefetch": _with_workers, "fused": _instead_of_foreach}  # fmt: skip
+    return functools.partial(special.get(name, _set), values)
+
+
+def _set(values: Values, given: dict[str, Any]) -> bool:
+    changed = any(given.get(name) != value for name, value in values.items())
+    given.update(values)
+    return changed
+
+
+def _workers(values: Values, given: dict[str, Any]) -> bool:
+    if (given.get("num_workers") or 0) >= values["num_workers"]:
+        return False
+    return _set(values, given)
+
+
+def _no_workers(values: Values, given: dict[str, Any]) -> bool:
+    if not given.get("num_workers"):
+        return False
+    given["num_workers"] = 0
+    for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+        given.pop(name, None)
+    return True
+
+
+def _with_workers(values: Values, given: dict[str, Any]) -> bool:
+    return bool(given.get("num_workers")) and _set(values, given)
+
+
+def _instead_of_foreach(values: Values, given: dict[str, Any]) -> bool:
+    given.pop("foreach", None)
+    return _set(values, given)
+
+
+def threads(changes: Changes, name: str, values: Values) -> None:
+    """Let torch use so many threads, whatever the program asks for."""
+
+    def begin(torch: Any) -> bool:
+        torch.set_num_threads(values["threads"])
+        return True
+
+    def as_wanted(given: dict[str, Any]) -> bool:
+        first = next(iter(given))
+        given[first] = values["threads"]
+        return True
+
+    changes.with_torch(name, begin)
+    changes.edit(name, (THREADS,), as_wanted)
+
+
+def thresholds(changes: Changes, name: str, values: Values) -> None:
+    """Let the collector run less often, from the first step on."""
+
+    def begin() -> bool:
+        gc.set_threshold(*values["thresholds"])
+        return True
+
+    changes.at_first_step(name, begin)
+
+
+def freeze(changes: Changes, name: str, values: Values) -> None:
+    """Leave the objects that exist after the first step out of collections."""
+
+    def begin() -> bool:
+        gc.collect()
+        gc.freeze()
+        return True
+
+    changes.at_first_step(name, begin)
+
+
+def queued_logging(changes: Changes, name: str, values: Values) -> None:
+    """Let a thread write what handlers of logging with a stream or file write."""
+    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def write() -> None:
+        while (item := waiting.get()) is not None:
+            real, handler, record = item
+            real(handler, record)
+
+    writer = threading.Thread(target=write, name="fastprof-log", daemon=True)
+
+    def finish() -> None:
+        waiting.put(None)
+        writer.join(10.0)
+
+    def begin() -> bool:
+        for kind in (logging.StreamHandler, logging.FileHandler):
+            _queue_emits(changes, name, kind, waiting)
+        writer.start()
+        atexit.register(finish)
+        return True
+
+    begin()
+
+
+def _queue_emits(changes: Changes, name: str, kind: Any, waiting: Any) -> None:
+    real = kind.emit
+
+    @functools.wraps(real)
+    def emit(handler: Any, record: Any) -> None:
+        if threading.current_thread().name == "fastprof-log":
+            real(handler, record)
+            return
+        # As QueueHandler.prepare(): the program may change the arguments later.
+        record.message = record.msg = record.getMessage()
+        record.args = None
+        changes.count(name)
+        waiting.put((real, handler, record))
+
+    changes.replace(kind, "emit", emit)
+
+
+def non_blocking(changes: Changes, name: str, values: Values) -> None:
+    """Let copies to the GPU return at once."""
+
+    def begin(torch: Any) -> bool:
+        for method in ("to", "cuda"):
+            original = getattr(torch.Tensor, method)
+
+            def copy(
+                self: Any, *args: Any, _original: Any = original, _name: str = method, **kwargs: Any
+            ) -> Any:
+                target = [*args[:1], kwargs.get("device")]
+                to_gpu = _name == "cuda" or any("cuda" in str(one) for one in target)
+                copies = to_gpu and self.device.type == "cpu" and len(args) < 2
+                if copies and kwargs.setdefault("non_blocking", True):
+                    changes.count(name)
+                return _original(self, *args, **kwargs)
+
+            changes.replace(torch.Tensor, method, functools.wraps(original)(copy))
+        return False
+
+    changes.with_torch(name, begin)
+
+
+def cudnn_benchmark(changes: Changes, name: str, values: Values) -> None:
+    """Let cuDNN choose its convolutions by measuring."""
+
+    def begin(torch: Any) -> bool:
+        torch.backends.cudnn.benchmark = True
+        return True
+
+    changes.with_torch(name, begin)
+
+
+def tf32(changes: Changes, name: str, values: Values) -> None:
+    """Let matrix products use TF32."""
+
+    def begin(torch: Any) -> bool:
+        torch.set_float32_matmul_precision("high")
+        return True
+
+    changes.with_torch(name, begin)
+
+
+def compile(changes: Changes, name: str, values: Values) -> None:  # noqa: A001 - its name
+    """Compile the first module that is called while training: the model."""
+    _to_model(changes, name, lambda torch, module: module.compile())
+
+
+def bf16(changes: Changes, name: str, values: Values) -> None:
+    """Compute the model's forward in bfloat16."""
+
+    def change(torch: Any, module: Any) -> None:
+        module.forward = torch.autocast(values["device"], dtype=torch.bfloat16)(module.forward)
+
+    _to_model(changes, name, change)
+
+
+def _to_model(changes: Changes, name: str, change: Any) -> None:
+    def begin(torch: Any) -> bool:
+        modules = sys.modules["torch.nn.modules.module"]
+        handles: list[Any] = []
+
+        def first_call(module: Any, args: Any) -> None:
+            # A loss has no parameters.
+            if handles and module.training and next(module.parameters(), None) is not None:
+                handles.pop().remove()
+                change(torch, module)
+                changes.count(name)
+
+        handles.append(modules.register_module_forward_pre_hook(first_call))
+        return False
+
+    changes.with_torch(name, begin)

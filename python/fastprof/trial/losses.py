@@ -1,0 +1,97 @@
+"""The losses of a run's first steps, and their comparison.
+
+A run keeps the tensors of which gradients are computed, in the hook that sees backward, and reads
+their values at its end: no step waits for the GPU.  After the first ones the hook is gone.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fastprof.guards import own_errors
+from fastprof.session.patching.replaced import Replaced
+
+#: Losses that are compared.
+FIRST = 10
+#: Sums in another order differ by so much, relative to the loss, over the first steps: some hundred
+#: units in the last place of float32.
+ROUNDING = 2.0**-16
+
+
+class Losses:
+    """The first losses of one run."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._hook = Replaced()
+
+    def watch(self, torch: Any) -> None:
+        """Hook backward, until enough losses are kept."""
+        name = "_engine_run_backward"
+        original = vars(torch.autograd).get(name)
+        if original is None:
+            return
+
+        def kept(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(self._kept) < FIRST:
+                try:
+                    self._keep(tensors)
+                except own_errors():
+                    self._kept.append(None)
+            else:
+                self._hook.restore()
+            return original(tensors, *args, **kwargs)
+
+        self._hook.put(torch.autograd, name, kept)
+
+    def _keep(self, tensors: Any) -> None:
+        single = len(tensors) == 1 and tensors[0].numel() == 1
+        self._kept.append(tensors[0].detach().clone() if single else None)
+
+    def values(self) -> list[float | None]:
+        """Return the losses as numbers; this waits for the GPU."""
+        return [None if kept is None else float(kept) for kept in self._kept]
+
+
+def difference(a: Sequence[float | None], b: Sequence[float | None]) -> tuple[float, int] | None:
+    """Return the largest relative difference of two runs' losses, and the first that differs (1).
+
+    None: there are none to compare.  Infinity: one is not a number where the other is.
+    """
+    pairs = [(x, y) for x, y in zip(a, b, strict=False) if x is not None and y is not None]
+    if not pairs:
+        return None
+    sizes = [_relative(x, y) for x, y in pairs]
+    largest = max(sizes)
+    return largest, next((i for i, size in enumerate(sizes, 1) if size > 0), 0)
+
+
+def _relative(x: float, y: float) -> float:
+    if x == y or (math.isnan(x) and math.isnan(y)):
+        return 0.0
+    scale = max(abs(x), abs(y))
+    return abs(x - y) / scale if math.isfinite(scale) else math.inf
+
+
+def judged(
+    baseline: Sequence[Sequence[float | None]], runs: Sequence[Sequence[float | None]]
+) -> tuple[bool, str]:
+    """Return whether the losses of a candidate's runs are those of the baseline, and a sentence.
+
+    They are if they are equal, or differ by no more than rounding, or than the runs of the baseline
+    differ from each other.
+    """
+    own = [difference(baseline[0], other) for other in baseline[1:]]
+    allowed = max([size for size, _ in filter(None, own)], default=0.0)
+    found = [difference(baseline[0], run) for run in runs]
+    known = [pair for pair in found if pair is not None]
+    if not known:
+        return True, "no loss was seen"
+    largest, first = max(known)
+    if largest == 0:
+        return True, ""
+    if largest <= allowed:
+        return True, f"losses differ as those of the baseline do ({largest:.1g})"
+    if largest <= ROUNDING:
+        return True, f"losses differ by rounding ({largest:.1g})"
+    return False, f"loss {first} of the first {FIRST} differs; at most by {100 * largest:.2g} %"

@@ -1,0 +1,130 @@
+"""The screen of a trial."""
+
+from collections.abc import Sequence
+
+from fastprof.report.figures import duration, plural
+from fastprof.tables.layout import wrapped
+from fastprof.trial.model import (
+    CRASHED,
+    HUNG,
+    LOSSES,
+    NO_DIFFERENCE,
+    NO_EFFECT,
+    OPEN,
+    REAL,
+    WORSE,
+    TrialData,
+    Tried,
+)
+
+_NAME = 33
+_MS = 9
+
+_WORDS = {
+    NO_DIFFERENCE: "no difference that is more than chance",
+    OPEN: "not decided",
+    CRASHED: "crashed",
+    HUNG: "did not end",
+    LOSSES: "other losses: not recommended",
+    NO_EFFECT: "not tried",
+}
+
+
+def to_text(data: TrialData, width: int = 80) -> str:
+    """Return the result as plain text."""
+    lines = [_row("baseline", duration(data.baseline_ms) + " per step", width)]
+    tried = [*data.tried, *([] if data.together is None else [data.together])]
+    for one in tried:
+        lines += _lines(one, width)
+    if not data.tried:
+        lines += wrapped(
+            "Nothing to try: no finding has a fix that can be applied from outside "
+            "(fastprof try --list shows all).",
+            width,
+        )
+    for text in _closing(data):
+        lines += wrapped(text, width, rest="  ")
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, rest: str, width: int) -> str:
+    return f"{name:<{_NAME}} {rest}".rstrip()
+
+
+def _lines(one: Tried, width: int) -> list[str]:
+    name, spelled = one.candidate.spelled, ""
+    if len(name) > _NAME:
+        name, spelled = "", name
+    step = "" if one.step_ms is None else duration(one.step_ms)
+    said = _said(one)
+    first = _row(name, f"{step:>{_MS}}  {said}", width)
+    lines = [spelled] if spelled else []
+    if len(first) > width:
+        begin = " " * (_NAME + _MS + 3)
+        words = wrapped(said, width - len(begin))
+        lines.append(_row(name, f"{step:>{_MS}}  {words[0]}", width))
+        lines += [begin + word for word in words[1:]]
+    else:
+        lines.append(first)
+    for text in _more(one):
+        lines += wrapped(text, width, "  ", "  ")
+    return lines
+
+
+def _said(one: Tried) -> str:
+    if one.status not in (REAL, WORSE):
+        return _WORDS[one.status]
+    share, low, high = one.share or 0.0, one.share_low, one.share_high
+    if one.status == WORSE:
+        share, low, high = -share, _negative(high), _negative(low)
+    sign = "-" if one.status == REAL else "+"
+    interval = "" if low is None or high is None else f" ({_percent(low)} to {_percent(high)})"
+    return f"{sign}{_percent(share)} %{interval}  {'real' if one.status == REAL else 'slower'}"
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _percent(share: float) -> str:
+    value = 100 * share
+    return f"{value:.0f}" if abs(value) >= 3 else f"{value:.1f}"
+
+
+def _more(one: Tried) -> list[str]:
+    """Return lines below a row: the reason, the prediction, losses that differ a little."""
+    out = []
+    if one.reason:
+        out.append(f"{one.reason[:1].upper()}{one.reason[1:]}.")
+    elif one.losses and one.status in (REAL, WORSE):
+        out.append(f"{one.losses[:1].upper()}{one.losses[1:]}.")
+    if one.predicted_ms is not None and one.step_ms is not None:
+        out.append(f"Predicted by the finding: {duration(one.predicted_ms)}.")
+    return out
+
+
+def _closing(data: TrialData) -> list[str]:
+    out = []
+    if data.stopped:
+        out.append(f"Ended by {data.stopped}: what is known so far.")
+    known = [one for one in data.tried if one.runs > 1]
+    if known:
+        others = [one.candidate.spelled for one in known if one.status == LOSSES]
+        out.append(f"Same losses in all runs but: {', '.join(others) or 'none'}.")
+    if data.places:
+        out.append(f"To keep them: {', '.join(data.places)}")
+    if data.by_hand:
+        out.append(f"The diff (--patch) lacks, to be changed by hand: {', '.join(data.by_hand)}")
+    runs = f"The program ran {plural(data.processes, 'time')}"
+    out.append(f"{runs}, {plural(data.steps, 'step')} each; recordings: {data.folder}")
+    return out
+
+
+def table(rows: Sequence[tuple[str, str, str]]) -> str:
+    """Return rows of ``--list``: id, what it does, and which findings it answers."""
+    size = max(len(name) for name, _, _ in rows)
+    lines = []
+    for name, subject, rules in rows:
+        begin, rest = f"{name:<{size}}  ", " " * (size + 2)
+        lines += wrapped(f"{subject}. Findings: {rules}.", 80, begin, rest)
+    return "\n".join(lines) + "\n"

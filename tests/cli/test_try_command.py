@@ -1,0 +1,142 @@
+"""``fastprof try`` on real programs: what is applied from outside, and how runs end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.trial.model import Answer, Plan
+from fastprof.trial.runs import Failure, Runs
+from helpers import ROOT, ChildResult, run_child
+
+COMMAND = "import sys; from fastprof.cli import main; sys.exit(main())"
+PROBLEMS = ROOT / "examples" / "problems"
+
+LOOP = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(400, 8))
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = torch.nn.Linear(8, 8)
+opt = torch.optim.AdamW(
+    model.parameters(), lr=0.1)
+try:
+    for x, in loader:
+        loss = model(x).square().mean()
+        opt.zero_grad(set_to_none=False)
+        try:
+            loss.backward()
+            opt.step()
+        except Exception:
+            print("swallowed")
+finally:
+    print("cleaned up", file=open("end.txt", "w"))
+print("not reached")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fastprof_try(*args: object, cwd: Path, timeout: float = 600.0) -> ChildResult:
+    return run_child(COMMAND, "try", *map(str, args), cwd=cwd, timeout=timeout)
+
+
+def answer_of(runs: Runs, name: str, **options: Any) -> Answer:
+    found = runs.run(name, Plan("", "", **{"steps": 12, **options}))
+    assert isinstance(found, Answer), found
+    return found
+
+
+def test_a_run_ends_after_its_steps_and_the_program_cleans_up(folder: Path) -> None:
+    runs = Runs(folder / "out", ["train.py"], None)
+    apply = {"fused": {"fused": True}, "set-to-none": {"set_to_none": True},
+             "workers": {"num_workers": 1}}  # fmt: skip
+    first = answer_of(runs, "first", observe=True)
+    assert len(first.ends_ns) == 12
+    assert (folder / "end.txt").read_text() == "cleaned up\n"
+    assert "not reached" not in (folder / "out/first.log").read_text()
+    places = {call.kind: call.line for call in first.calls}
+    assert places == {"set_num_threads": 4, "DataLoader": 6, "AdamW": 8, "zero_grad": 13}
+    assert fastprof.load(folder / "out/first.fprof").steps.count == 12
+    changed = answer_of(runs, "changed", apply=apply)
+    assert changed.applied == {"fused": 1, "set-to-none": 12, "workers": 1}
+    # The same seed, and so the same losses, but for rounding.
+    assert changed.losses == pytest.approx(first.losses, rel=1e-5)
+    assert len(changed.losses) == 10
+    assert None not in changed.losses
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "changed.fprof", "changed.log", "first.fprof", "first.log",
+    ]  # fmt: skip
+
+
+def test_a_run_that_fails_or_does_not_end_is_known(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastprof.trial import runs as module
+
+    (folder / "fails.py").write_text("raise ValueError('no data')\n")
+    failed = Runs(folder / "out", ["fails.py"], None).run("fails", Plan("", "", steps=5))
+    assert failed == Failure("crashed", "ValueError: no data")
+    monkeypatch.setattr(module, "_LEAST_S", 1.0)
+    monkeypatch.setattr(module, "_TIMES", 0.0)
+    (folder / "hangs.py").write_text("import time\nwhile True: time.sleep(1)\n")
+    runs = Runs(folder / "out", ["hangs.py"], None)
+    runs._longest_s = 0.0
+    assert runs.run("hangs", Plan("", "", steps=5)) == Failure("hung", "no end after 1 s")
+
+
+def test_a_scratch_copy_keeps_the_output_folder_as_it_was(folder: Path) -> None:
+    (folder / "results").mkdir()
+    (folder / "results/log.txt").write_text("old\n")
+    (folder / "writes.py").write_text(
+        "import train_data\nassert train_data.N == 3\n"
+        "print(open('results/log.txt').read())\nopen('results/log.txt', 'a').write('new')\n"
+    )
+    (folder / "train_data.py").write_text("N = 3\n")
+    runs = Runs(folder / "out", ["writes.py"], "results")
+    answer = answer_of(runs, "writes")
+    assert answer.ends_ns == ()
+    assert (folder / "results/log.txt").read_text() == "old\n"
+    assert "old" in (folder / "out/writes.log").read_text()
+
+
+def test_interventions_are_listed_and_options_are_checked(tmp_path: Path) -> None:
+    text = fastprof_try("--list", cwd=tmp_path).check().stdout
+    assert "workers" in text
+    assert "data-loading" in text
+    assert max(map(len, text.splitlines())) <= 80
+    for arguments, said in (
+        (("--only", "nothing", "x.py"), "no intervention 'nothing'"),
+        (("--steps", "2", "x.py"), "--steps is 2"),
+        (("--rounds", "1", "x.py"), "--rounds is 1"),
+        (("--scratch", "/tmp", "x.py"), "--scratch is '/tmp'"),
+    ):
+        done = fastprof_try(*arguments, cwd=tmp_path)
+        assert done.returncode == 2, done
+        assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_planted_problem_is_tried_and_joined_with_its_finding(folder: Path) -> None:
+    script = PROBLEMS / "unfused_optimizer.py"
+    args = ("--only", "fused", "--json", "-o", "out", script)
+    data = json.loads(fastprof_try(*args, cwd=folder).check().stdout)
+    (tried,) = data["tried"]
+    assert tried["candidate"]["spelled"] == "optimizer fused=True"
+    assert tried["status"] in ("real", "no difference")  # on a busy machine
+    assert tried["losses"] in ("", "no loss was seen") or "rounding" in tried["losses"]
+    if tried["status"] == "real":
+        assert "optimizer-unfused" not in tried["candidate"]["rule"] or (
+            "measured: " in str(fastprof.load(folder / "out/train_profile.fprof"))
+        )
