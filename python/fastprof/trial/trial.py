@@ -146,8 +146,8 @@ class Trial:
         count = len(answer.ends_ns)
         if count < FEWEST:
             raise TrialError(
-                f"the program made {plural(count, 'step')}, {FEWEST} are needed; steps are those of "
-                "torch's optimizers, or batches of its loaders"
+                f"the program made {plural(count, 'step')}, {FEWEST} are needed; steps are those "
+                "of torch's optimizers, or batches of its loaders"
             )
         return answer
 
