@@ -178,6 +178,10 @@ window(const fp_export *x, const fp_thread *t, int64_t first, int plain)
         column(x, fp_values_in_rows(&s->row->communication), n, rows, 1));
     fp_export_put(&d, "autograd_ns",
                   column(x, fp_values_in_rows(&s->row->autograd), n, rows, 1));
+    fp_export_put(&d, "gc_ns",
+                  column(x, fp_values_in_rows(&s->row->gc_ticks), n, rows, 1));
+    fp_export_put(&d, "faults",
+                  column(x, fp_values_in_rows(&s->row->faults), n, rows, 0));
     fp_export_put(&d, "sections", sections(x, s, n, rows));
     fp_export_put(&d, "waits", waits(x, t));
     fp_export_put(&d, "open", open_sections(x, t));
@@ -230,6 +234,7 @@ typedef struct times_copy {
     const fp_tree *tree;
     int64_t *out;
     uint32_t count;
+    int calls; /* their number, not their time */
 } times_copy;
 
 static void
@@ -237,15 +242,15 @@ copy_times(void *arg)
 {
     const times_copy *c = arg;
     for (uint32_t i = 0; i < c->count; i++) {
-        c->out[i] = fp_export_ns(c->x, fp_tree_node(c->tree, i)->self_ticks);
+        const fp_node *n = fp_tree_node(c->tree, i);
+        c->out[i] = c->calls ? (int64_t)(n->calls + n->resumes)
+                             : fp_export_ns(c->x, n->self_ticks);
     }
 }
 
-PyObject *
-fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+of_nodes(fp_recorder *r, int calls)
 {
-    FP_GUARD();
-    fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
     if (t == NULL || t->tree.count > MOST_TIMES) {
         Py_RETURN_NONE;
@@ -258,8 +263,23 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
-    fp_world_stopped(copy_times, &(times_copy){&x, &t->tree, out, count});
+    fp_world_stopped(copy_times,
+                     &(times_copy){&x, &t->tree, out, count, calls});
     return bytes;
+}
+
+PyObject *
+fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FP_GUARD();
+    return of_nodes(fp_recorder_cast(self), 0);
+}
+
+PyObject *
+fp_recorder_node_calls_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FP_GUARD();
+    return of_nodes(fp_recorder_cast(self), 1);
 }
 
 /* Marks the [wanted] nodes and those above them; returns the number of marked

@@ -1,6 +1,6 @@
 /* A thread without the GIL looks twice a second whether the folder of requests
- * has changed, or a signal has come.  Only then does it take the GIL and call
- * a function, which answers.  The program's threads make no call for it.
+ * has changed, or a signal has come.  Only then, and when the function asked
+ * for it, does it take the GIL and call a function, which answers.  The program's threads make no call for it.
  *
  * It has no descriptor, which the program could close, and it does not exist
  * while the process forks (see bell.c). */
@@ -103,7 +103,7 @@ static void *
 look(void *arg)
 {
     uintptr_t number = (uintptr_t)arg;
-    int64_t due = NEVER;
+    int64_t due = fp_worker_now(CLOCK_MONOTONIC); /* of the first call */
     while (atomic_load(&listener.number) == number) {
         int64_t left = NEVER;
         if (due != NEVER) {

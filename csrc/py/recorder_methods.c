@@ -279,6 +279,8 @@ PyMethodDef fp_recorder_methods[] = {
      "window($self, first, plain=False, /)\n--\n\n"},
     {"node_times", fp_recorder_node_times_method, METH_NOARGS,
      "node_times($self, /)\n--\n\n"},
+    {"node_calls", fp_recorder_node_calls_method, METH_NOARGS,
+     "node_calls($self, /)\n--\n\n"},
     {"nodes", fp_recorder_nodes_method, METH_O,
      "nodes($self, wanted, /)\n--\n\n"},
     {"run_unrecorded", fp_recorder_run_unrecorded_method, METH_O,

@@ -80,6 +80,9 @@ PyObject *
 fp_recorder_node_times_method(PyObject *self, PyObject *ignored);
 
 PyObject *
+fp_recorder_node_calls_method(PyObject *self, PyObject *ignored);
+
+PyObject *
 fp_recorder_nodes_method(PyObject *self, PyObject *wanted);
 
 PyObject *

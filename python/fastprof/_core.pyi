@@ -193,10 +193,11 @@ class Recorder:
         May be called from any thread.  None: no thread makes steps.
 
         ``number``, ``wall_ns``, ``cpu_ns``, ``cpu_wait_ns``, ``communication_ns``,
-        ``autograd_ns``, ``gpu_wait_ns`` (the GPU ran collectives and computed nothing) and
-        ``gpu_compute_ns`` are int64 in bytes, a row per step, -1 if unknown.  ``gpu_last``: the
-        last step whose ``gpu_wait_ns`` is known, -1: no GPU has run collectives.  ``gpu_busy``:
-        whether the GPU has unfinished work, None: unknown.  ``sections``: [(name, bytes)].
+        ``autograd_ns``, ``gc_ns``, ``faults``, ``gpu_wait_ns`` (the GPU ran collectives and
+        computed nothing) and ``gpu_compute_ns`` are int64 in bytes, a row per step, -1 if unknown.
+        ``gpu_last``: the last step whose ``gpu_wait_ns`` is known, -1: no GPU has run collectives.
+        ``gpu_busy``: whether the GPU has unfinished work, None: unknown.
+        ``sections``: [(name, bytes)].
         ``waits``: [(node, ns so far)] of waits for other ranks.  ``open``: names of the open
         sections.  ``waiting``: whether the thread waits for other ranks, or may.  ``phase``: an
         index of RUN_PHASES, ``phases_ns``: the times of all of them so far.  ``thread``: the
@@ -205,6 +206,8 @@ class Recorder:
         """
     def node_times(self) -> bytes | None:
         """Return the self time in ns of each context of the training thread, as int64."""
+    def node_calls(self) -> bytes | None:
+        """Return the calls and resumes of each context of the training thread, as int64."""
     def nodes(
         self, wanted: bytes, /
     ) -> tuple[dict[int, tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:

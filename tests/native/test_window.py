@@ -249,3 +249,14 @@ assert outcomes[0] == "clear() called while the recorder is being read", outcome
 made.stop_sections()
 """
     ).check()
+
+
+def test_calls_of_contexts_are_those_of_the_export(recorder):
+    steps(recorder, 5)
+    recorder.disable()
+    calls = array("q", recorder.node_calls())
+    (_, _, (_, _, entries, resumes, *_)), *_ = recorder.export()["threads"]
+    assert len(calls) == len(recorder.node_times()) // 8
+    both = list(map(sum, zip(entries, resumes, strict=True)))
+    assert sorted(filter(None, calls)) == sorted(filter(None, both))
+    assert 4 in calls  # measured steps

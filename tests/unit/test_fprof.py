@@ -313,6 +313,7 @@ def test_f46_every_field_must_be_there():
         "calibration",
         "compilations",
         "gpu",
+        "history",
         "lines",
         "memory",
         "operators",

@@ -3,16 +3,19 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import add_format, check_output, chosen_format, write_text
 from fastprof.cli.parsing import Parser
+from fastprof.cli.part import two_parts
 from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
 from fastprof.comparison.conditions import Outcome, outcome
 from fastprof.comparison.expressions import Condition, parse
 from fastprof.comparison.model import Comparison
 from fastprof.comparison.output import WRITERS, to_text
 from fastprof.comparison.runs import Run
+from fastprof.read.load import load
 from fastprof.tables.layout import width_of
 
 #: Exit status: a condition of --fail-if is met.
@@ -45,6 +48,12 @@ def run_compare(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "files", metavar="F", nargs="*", help="two or more runs (.fprof, .stats), against the first"
+    )
+    parser.add_argument(
+        "--at",
+        metavar="STEP",
+        help="with one run: compare its steps before and since this one, as far as the run was "
+        "kept over time",
     )
     parser.add_argument("--before", metavar="F", nargs="+", help="several runs of one program")
     parser.add_argument("--after", metavar="F", nargs="+", help="several runs of the other")
@@ -82,7 +91,7 @@ def run_compare(argv: Sequence[str]) -> int:
     if problem is not None:
         raise ValueError(problem)
     noise = _percentage(options.noise)
-    sides = open_sides(_sides(options))
+    sides = open_sides(_sides(options)) if options.at is None else _parts(options)
     comparison = compare_runs(sides, level=options.level, noise=noise)
     outcomes = _outcomes(conditions, sides, comparison)
     if name == "text" and options.output is None:
@@ -105,6 +114,18 @@ def _percentage(noise: str) -> float:
     if not 0 <= found <= 1:
         raise ValueError(f"--noise is {noise!r:.80}, expected 0 to 100, e.g. --noise 2 for 2 %")
     return found
+
+
+def _parts(options: argparse.Namespace) -> list[tuple[Run, ...]]:
+    if len(options.files) != 1 or options.before is not None or options.after is not None:
+        raise ValueError("--at compares two parts of one run: name one file")
+    parts = two_parts(load(options.files[0]), options.at)
+    first = parts[1].meta["first_step"]
+    names = f"before step {first}", f"since step {first}"
+    return [
+        tuple(replace(run, label=name) for run in side)
+        for side, name in zip(open_sides(parts), names, strict=True)
+    ]
 
 
 def _sides(options: argparse.Namespace) -> list[list[str]]:

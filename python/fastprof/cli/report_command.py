@@ -8,6 +8,7 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.cli.from_outside import now_of
 from fastprof.cli.output import add_format, chosen_format, standard_output, write_text
 from fastprof.cli.parsing import Parser, nearest
+from fastprof.cli.part import add_part, chosen_part
 from fastprof.cli.summary import next_lines
 from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
@@ -47,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
         "(default), validation, checkpoint, outside, or all",
     )
     parser.add_argument("--section", metavar="NAME", help="show only this section and its contents")
+    add_part(parser)
     add_format(parser, _FORMATS)
     parser.add_argument(
         "--table",
@@ -79,6 +81,7 @@ def run(argv: Sequence[str]) -> int:
     if advice and (options.table is not None or options.format not in (None, "text")):
         raise ValueError("--findings and --checklist print text; leave out --table and --format")
     report = load(now_of(options.file) or options.file, correct_times=not options.raw)
+    report = chosen_part(report, options)
     if options.phase is not None:
         report = in_phase(report, options.phase)
     if options.section is not None:

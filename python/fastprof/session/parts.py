@@ -15,6 +15,7 @@ from fastprof.session.function_windows import FunctionWindows
 from fastprof.session.gpu.layer import GpuLayer
 from fastprof.session.gpu.memory import MemorySampler
 from fastprof.session.gpu.nvtx import NvtxRanges
+from fastprof.session.history.part import History
 from fastprof.session.line_samples import LineWindows
 from fastprof.session.loaders.results import LoaderResults
 from fastprof.session.operators.windows import OperatorWindows
@@ -173,6 +174,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
     )
     run.loading.join(phase, windows, metrics)
     outputs = Outputs(resolve(options.output), faults, run.report, identity, aside)
+    history = History(recorder, memory.last, faults)
     reach = Reach(
         str(outputs.paths[0].parent) if outputs.paths else "",
         identity,
@@ -181,10 +183,12 @@ def make_parts(run: Shared, options: Options) -> Parts:
         aside,
         run.soon,
         Status(recorder, identity, lambda: faults.said, memory.last),
+        history.called,
     )
     return Parts(
         [
             ThreadNotes(pace),
+            history,
             reach,
             OwnCosts(recorder, backend, run.loading.registry, own_time, faults),
             gpu,

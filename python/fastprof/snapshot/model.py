@@ -34,6 +34,7 @@ from fastprof.snapshot.codec import (
 )
 from fastprof.snapshot.compilations import CompileSnapshot
 from fastprof.snapshot.gpu import GpuSnapshot, only_phases
+from fastprof.snapshot.history import History
 from fastprof.snapshot.kinds import (
     EXACT,
     AtMost,
@@ -411,6 +412,8 @@ class Snapshot(Record):
     lines: Annotated[tuple[LineSamples, ...], AtMost(MAX_LINES, "lines")] | None = None
     #: The steps without the function hook: all their fields are about those.  None: there are none.
     plain_steps: Steps | None = None
+    #: The run over time; None: not kept.
+    history: History | None = None
     #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -62,6 +62,7 @@ class Reach(Part):
         aside: makes the context in which to save between two steps.
         soon: lets :meth:`at_step` be called after the step that runs now.
         status: makes the status of the run.
+        also: other work of the extension's thread; returns after how many ns it is due again.
     """
 
     kind = "outside"
@@ -75,6 +76,7 @@ class Reach(Part):
         aside: Callable[[], AbstractContextManager[object]],
         soon: Callable[[], None],
         status: Status,
+        also: Callable[[], int | None] = lambda: None,
     ) -> None:
         #: Folder of the run's files, in which a signal's report goes; empty: none.
         self.output = output
@@ -84,6 +86,7 @@ class Reach(Part):
         self._aside = aside
         self._soon = soon
         self._status = status
+        self._also = also
         self._place: Place | None = None
         self._on = False
         #: Names of the requests for a report, and number of signals, that wait for an answer.
@@ -103,12 +106,11 @@ class Reach(Part):
             )
         except own_errors(OSError) as error:
             self._faults.notes.append(f"No other terminal could ask for a report: {error}.")
-        if self._place is not None or wanted:
-            self._on = True
-            folder = "" if self._place is None else self._place.path(REQUESTS)
-            listen(os.fsencode(folder), self.called)
-            if self._place is not None and standby() is not None:
-                self._place.wake()  # it may wait for the end of a recording
+        self._on = True
+        folder = "" if self._place is None else self._place.path(REQUESTS)
+        listen(os.fsencode(folder), self.called)
+        if self._place is not None and standby() is not None:
+            self._place.wake()  # it may wait for the end of a recording
 
     def next_step(self, count: int) -> int:
         return count + 1 if self._asked or self._signals else sys.maxsize
@@ -147,8 +149,8 @@ class Reach(Part):
         waiting = standby()
         # The recording may be that of an attach, whose end it knows.
         attached_ns = None if waiting is None else waiting.called(0)
-        ns = self._called(signals)
-        return ns if attached_ns is None else min(attached_ns, ns or attached_ns)
+        due = [ns for ns in (attached_ns, self._called(signals), self._also()) if ns is not None]
+        return min(due, default=None)
 
     def _called(self, signals: int) -> int | None:
         again = self._take_requests()

@@ -1,0 +1,1 @@
+"""The run over time: its segments, and the changes among them."""

@@ -1,0 +1,132 @@
+"""The history of a real run, also of one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from fastprof.results.saved import load
+from helpers import child_env, run_child
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+
+BEGIN = """
+import sys, time
+import fastprof
+from fastprof.session.history import part
+from fastprof.session.output import files
+
+part.SEGMENT_S = 0.3
+files.SAVE_EVERY_S = 0.5
+
+def fetch():
+    return sum(range(2000))
+
+def work():
+    return sum(range(20000))
+
+def step(prof):
+    with fastprof.profile_section("data"):
+        fetch()
+    with fastprof.profile_section("forward"):
+        work()
+    prof.step()
+"""
+RUN = (
+    BEGIN
+    + """
+with fastprof.Profiler(output=sys.argv[1]) as prof:
+    ends = time.monotonic() + float(sys.argv[2])
+    while time.monotonic() < ends:
+        step(prof)
+"""
+)
+
+
+def test_the_segments_are_the_run(tmp_path) -> None:
+    path = tmp_path / "run.fprof"
+    run_child(RUN, str(path), "3").check()
+    snapshot = load(path).snapshot
+    history = snapshot.history
+    assert history is not None
+    segments = history.segments
+    assert len(segments) >= 3
+    assert [snapshot.keys[key].name for key in history.sections] == ["data", "forward"]
+    assert segments[0].first == 0
+    assert sum(one.steps for one in segments) == snapshot.steps.count
+    # Each measured step that the series kept is in one segment.
+    measured = snapshot.steps.measured
+    assert sum(one.full.count for one in segments) >= min(measured, 4096) * 0.9
+    names = {snapshot.keys[key].name for key in history.contexts.key}
+    assert {"data", "forward", "work"} <= names
+    assert all(one.rss_bytes and one.rss_bytes > 10**6 for one in segments)
+    spent = [sum(one.spent.self_ns) + sum(one.idle_ns) for one in segments]
+    for one, ns in zip(segments[1:], spent[1:], strict=True):
+        assert ns <= 1.5 * sum(one.phases_ns) + 10**8
+
+
+def test_a_killed_run_leaves_its_history(tmp_path) -> None:
+    path = tmp_path / "run.fprof"
+    child = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(path), "600"], env=child_env(), stderr=subprocess.PIPE
+    )
+    try:
+        for _ in range(600):
+            time.sleep(0.1)
+            assert child.poll() is None
+            if path.exists():
+                history = load(path).snapshot.history
+                if history is not None and len(history.segments) >= 2:
+                    break
+        else:
+            raise AssertionError("no history was saved")
+        os.kill(child.pid, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.communicate()
+    history = load(path).snapshot.history
+    assert history is not None
+    assert len(history.segments) >= 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.fprof"]
+
+
+def test_a_failure_ends_the_history_and_not_the_run(tmp_path) -> None:
+    path = tmp_path / "run.fprof"
+    broken = """
+from fastprof.session.history import segments
+def take(*_):
+    raise ValueError("planted")
+segments.Segments.take = take
+"""
+    head, tail = RUN.split("with fastprof.Profiler")
+    code = f"{head}{broken}with fastprof.Profiler{tail}"
+    run_child(code, str(path), "1.5").check()
+    report = load(path)
+    assert report.snapshot.history is None
+    assert report.snapshot.counters["history_errors"] == 1
+    assert any("no longer kept over time" in note and "planted" in note for note in report.notes)
+
+
+def test_a_forked_child_keeps_none_and_the_parent_goes_on(tmp_path) -> None:
+    path = tmp_path / "run.fprof"
+    code = RUN.replace(
+        "    while time",
+        """    import os
+    for _ in range(50):
+        step(prof)
+    time.sleep(0.7)
+    pid = os.fork()
+    if not pid:
+        time.sleep(0.7)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    while time""",
+    )
+    run_child(code, str(path), "2").check()
+    history = load(path).snapshot.history
+    assert history is not None
+    assert len(history.segments) >= 2
