@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -27,14 +28,17 @@ class FakeCompiler:
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
-        self.begins: Callable[[], object] = lambda: None
+        self.begins: Callable[[str, str], object] = lambda *_: None
         self.ends: Callable[[], object] = lambda: None
         self.done: list[int] = []
         self.done_at_end: Callable[..., object] = id
         self.fails = self.attached = False
 
     def attach(
-        self, begins: Callable[[], object], ends: Callable[[], object], done: Callable[..., object]
+        self,
+        begins: Callable[[str, str], object],
+        ends: Callable[[], object],
+        done: Callable[..., object],
     ) -> None:
         self.begins, self.ends, self.attached = begins, ends, True
         self.done_at_end = done
@@ -61,7 +65,7 @@ class FakeCompiler:
 
     def compile(self, seconds: float = 0.03) -> None:
         """Compile as torch does: it records the compilation after the end."""
-        self.begins()
+        self.begins("forward", "0/0")
         time.sleep(seconds)
         self.ends()
         self.done.append(round(seconds * 1e9))
@@ -98,8 +102,23 @@ def test_a_compilation_belongs_to_its_step_and_not_to_the_steps_time(compiler) -
     walls = [ns / 1e6 for ns in report.snapshot.steps.series.wall_ns]
     compile_ms = report.snapshot.phase_ns("compile") / 1e6
     assert compile_ms >= 60
+    assert found.ms == compile_ms
+    assert not found.within_ms
     assert sum(walls) + compile_ms <= report.snapshot.duration_ns / 1e6
     assert not compiler.attached  # nothing stays behind
+
+
+def test_a_compilation_in_another_thread_is_by_the_compilers_clock(compiler) -> None:
+    def in_step(step: int) -> None:
+        if step == 3:
+            thread = threading.Thread(target=compiler.compile)
+            thread.start()
+            thread.join()
+
+    report = run_with(compiler, in_step)
+    (event,) = report.snapshot.compilations.events
+    assert not event.inside
+    assert report.compilations.ms == report.compilations.within_ms == 30
 
 
 def test_a_failure_costs_the_compilations_and_nothing_else(compiler) -> None:
@@ -120,7 +139,7 @@ def test_a_failure_costs_the_compilations_and_nothing_else(compiler) -> None:
 def test_a_run_that_ends_in_a_compilation_leaves_its_phase(compiler) -> None:
     with fastprof.Profiler(skip_first=0) as profiler:
         profiler.step()
-        compiler.begins()
+        compiler.begins("forward", "")
     assert profiler.report().snapshot.phase_ns("compile") >= 0
     assert not compiler.attached
 
@@ -135,7 +154,7 @@ def test_functions_are_recorded_again_after_a_compilation(compiler) -> None:
     with fastprof.Profiler(skip_first=0, overhead=None) as profiler:
         for step in range(6):
             if step == 2:
-                compiler.begins()
+                compiler.begins("forward", "")
                 inside()
                 compiler.ends()
             after(step)
@@ -162,6 +181,13 @@ def dynamo(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return SimpleNamespace(handler=handler, metrics=metrics, utils=utils)
 
 
+class Hashed(SimpleNamespace):
+    """Stands for a code object, as a key."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
 def row(**fields: Any) -> SimpleNamespace:
     known = {"compile_id": "0/0", "co_name": "f", "co_filename": "/w/f.py", "co_firstlineno": 3}
     return SimpleNamespace(**{"recompile_reason": None, **known, **fields})
@@ -170,7 +196,7 @@ def row(**fields: Any) -> SimpleNamespace:
 def test_each_compilation_is_read_once_and_remains_for_others(dynamo) -> None:
     dynamo.metrics.append(row(duration_us=9))  # before the run
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     assert list(compiler.events(0, "steps")) == []
     dynamo.metrics += [row(duration_us=2_000), row(duration_us=3_000)]
     assert [event.total_ns for event in compiler.events(5, "steps")] == [2 * MS, 3 * MS]
@@ -182,14 +208,21 @@ def test_each_compilation_is_read_once_and_remains_for_others(dynamo) -> None:
 
 
 def test_callbacks_that_reset_removed_are_registered_again_and_removed_at_the_end(dynamo) -> None:
-    calls: list[str] = []
+    calls: list[object] = []
     compiler = TorchCompiler()
-    compiler.attach(lambda: calls.append("begins"), lambda: calls.append("ends"), id)
+    compiler.attach(lambda *args: calls.append(args), lambda: calls.append("ends"), id)
     dynamo.handler.start_callbacks.clear()
     compiler.check()
     dynamo.handler.start_callbacks[0]()  # without arguments, as in 2.6
+    for trigger in ("DYNAMO", "LAZY_BACKWARD", "TRITON_AUTOTUNING", "CUDAGRAPH_RECORDING"):
+        dynamo.handler.start_callbacks[0](
+            SimpleNamespace(callback_trigger=SimpleNamespace(name=trigger), compile_id="0/0")
+        )
     dynamo.handler.end_callbacks[0](SimpleNamespace(compile_id="0/0"))
-    assert calls == ["begins", "ends"]
+    assert calls == [
+        ("forward", ""), ("forward", "0/0"), ("backward", "0/0"), ("runtime", "0/0"),
+        ("runtime", "0/0"), "ends",
+    ]  # fmt: skip
     compiler.detach()
     assert not dynamo.handler.start_callbacks
     assert not dynamo.handler.end_callbacks
@@ -197,7 +230,7 @@ def test_callbacks_that_reset_removed_are_registered_again_and_removed_at_the_en
 
 def test_an_older_torch_has_seconds_and_no_reasons(dynamo) -> None:
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     old = row(entire_frame_compile_time_s=2.0, backend_compile_time_s=1.0, code_gen_time_s=0.5)
     del old.recompile_reason
     dynamo.metrics.append(old)
@@ -205,14 +238,45 @@ def test_an_older_torch_has_seconds_and_no_reasons(dynamo) -> None:
     assert (event.total_ns, event.backend_ns, event.kernel_ns) == (
         2000 * MS, 1000 * MS, 500 * MS,
     )  # fmt: skip
+    assert not compiler.unknown
+    old.compile_id = "0/1"
+    dynamo.metrics.append(row(**vars(old)))
+    del dynamo.metrics[-1].recompile_reason
+    (event,) = compiler.events(1, "steps")
+    assert event.reason == "not known with this version"
     assert list(compiler.unknown) == ["reasons of recompilations"]
+
+
+def test_the_time_is_that_of_torchs_own_table(dynamo) -> None:
+    compiler = TorchCompiler()
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
+    dynamo.metrics += [
+        row(duration_us=3_000, dynamo_cumulative_compile_time_us=2_000),
+        row(duration_us=3_000, dynamo_cumulative_compile_time_us=2_000, is_forward=False),
+    ]
+    assert [event.total_ns for event in compiler.events(0, "steps")] == [2 * MS, 3 * MS]
+
+
+def test_torch_2_6_has_the_reasons_in_its_failed_guards(dynamo) -> None:
+    code = Hashed(co_name="f", co_filename="/w/f.py", co_firstlineno=3)
+    before = ["0/0: before the run"]
+    dynamo.utils.guard_failures = {code: before}
+    compiler = TorchCompiler()
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
+    before += ["0/0: L['n'] == 1", "0/1: L['n'] == 2", "0/0: L['n'] == 1"]
+    for number in ("0/0", "0/1", "0/2"):
+        dynamo.metrics.append(row(compile_id=number, duration_us=1))
+        del dynamo.metrics[-1].recompile_reason
+    reasons = [event.reason for event in compiler.events(0, "steps")]
+    assert reasons == ["", "0/0: L['n'] == 1", "0/1: L['n'] == 2"]
+    assert not compiler.unknown
 
 
 def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
     del dynamo.utils.get_compilation_metrics, dynamo.utils.graph_break_reasons
     dynamo.handler.start_callbacks = None
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     assert list(compiler.events(0, "steps")) == list(compiler.breaks()) == []
     assert len(compiler.unknown) == 3
     compiler.detach()
@@ -220,7 +284,7 @@ def test_a_torch_without_the_interfaces_is_known_to_lack_them(dynamo) -> None:
 
 def test_a_function_of_a_library_has_the_programs_line(dynamo) -> None:
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     library = os.__file__
     stack = [
         f"Line: 9, Name: main, Filename: {__file__}",
@@ -232,7 +296,7 @@ def test_a_function_of_a_library_has_the_programs_line(dynamo) -> None:
 
 def test_a_limit_and_a_lazy_backward_have_their_functions_name(dynamo) -> None:
     compiler = TorchCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     nameless = {"co_name": None, "co_filename": None, "co_firstlineno": None}
     dynamo.metrics += [
         row(duration_us=1),
@@ -266,7 +330,7 @@ def monitoring(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_a_compilation_of_jax_is_the_sum_of_its_parts(monitoring) -> None:
     compiler = JaxCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     (timed,), (counted,) = monitoring.timed, monitoring.counted
     for _ in range(2):
         timed("/jax/core/compile/jaxpr_trace_duration", 0.1, fun_name="train")
@@ -287,7 +351,7 @@ def test_a_compilation_of_jax_is_the_sum_of_its_parts(monitoring) -> None:
 def test_a_jax_without_the_events_is_known_to_lack_them(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, JAX_MODULE, ModuleType(JAX_MODULE))
     compiler = JaxCompiler()
-    compiler.attach(lambda: None, lambda: None, lambda end: end())
+    compiler.attach(lambda *_: None, lambda: None, lambda end: end())
     assert len(compiler.unknown) == 2
     compiler.detach()
 

@@ -4,11 +4,14 @@ import re
 from dataclasses import dataclass
 
 from fastprof.names import readable
+from fastprof.snapshot.compilations import NOT_KNOWN
 
 #: What changed: the size of a tensor, a value, the attribute of a module, a global variable, the
 #: type of an object, another property of a tensor, torch's modes, shapes or types (in jax, which
-#: does not name them), anything else.
-REASONS = ("size", "value", "attribute", "global", "type", "tensor", "mode", "shapes", "other")
+#: does not name them), nothing that this version of the compiler tells, anything else.
+REASONS = (
+    "size", "value", "attribute", "global", "type", "tensor", "mode", "shapes", "unknown", "other",
+)  # fmt: skip
 #: Why captured code ends.
 BREAKS = ("control flow", "print", "item", "call", "other")
 
@@ -23,8 +26,11 @@ _KEYED = re.compile(r"\b[LG]\['(\w+)'\]")
 _KEYWORD = re.compile(r"\bkwargs\['(\w+)'\]")
 _NAME = re.compile(r"[A-Za-z_][\w.\[\]'\"]*$")
 _FLAG = re.compile(r"^(?:not )?(\S+)\s+#")
-_SKIPPED = re.compile(r"builtin `([\w.]+?)\.?`|module: ([\w.]+), qualname: ([\w.]+)")
-_PRINTS = re.compile(r"builtin (?:operator )?`?print\b|name: print\b|`print`")
+_SKIPPED = re.compile(
+    r"builtin `([\w.]+?)\.?`|unsupported builtin ([\w.]+?)\.?\s|"
+    r"module: ([\w.]+), qualname: ([\w.]+)"
+)
+_PRINTS = re.compile(r"builtin:? (?:operator )?`?print\b|name: print\b|`print`")
 _ITEM = re.compile(r"Tensor\.(item|tolist|numpy)\b|method (item|tolist|numpy)\b|\.(item|tolist)\(")
 _OF_NUMPY = re.compile(r"numpy function:? <.*?function (\w+)")
 
@@ -59,6 +65,8 @@ def reason_of(text: str) -> Reason:
     text = _NUMBER.sub("", text.strip())
     if text == "new shapes or types":
         return Reason("shapes", "", -1, ())
+    if text == NOT_KNOWN:
+        return Reason("unknown", "", -1, ())
     if found := _SIZE.search(text):
         return Reason("size", _plain(found[1]), int(found[2]), (found[3], found[4]))
     if found := _TENSOR.search(text):
@@ -99,7 +107,7 @@ def break_of(text: str) -> tuple[str, str]:
     if found := _ITEM.search(text):
         return "item", f".{found[1] or found[2] or found[3]}()"
     if found := _SKIPPED.search(text):
-        return "call", found[1] or f"{found[2]}.{found[3]}"
+        return "call", found[1] or found[2] or f"{found[3]}.{found[4]}"
     if found := _OF_NUMPY.search(text):
         return "call", f"numpy's {found[1]}"
     return "other", readable(head, 80)
@@ -122,6 +130,8 @@ def why_again(reason: Reason) -> str:
         return f"{reason.what} changed"
     if reason.kind == "shapes":
         return "it was called with new shapes or types"
+    if reason.kind == "unknown":
+        return f"the reason is {NOT_KNOWN} of the compiler"
     if reason.kind == "other":
         return f"this no longer held: {reason.what}"
     return f"{reason.what} changed{values}"

@@ -12,6 +12,9 @@ from fastprof.snapshot.run_phases import RUN_PHASES
 #: autotuning, CUDA graphs), for torch.export, by jax.jit.
 KINDS = ("forward", "backward", "runtime", "export", "jax")
 
+#: The reason of a compilation that was not the first, if the compiler's version does not tell it.
+NOT_KNOWN = "not known with this version"
+
 #: Compilations of one run that are kept; of more only the number and the sum are.
 MAX_EVENTS = 4096
 MAX_BREAKS = 256
@@ -28,7 +31,8 @@ class CompileEvent(Row):
     ``kernel_ns`` (making and compiling kernels).  ``hits`` and ``misses`` are those of the caches
     on disk.  ``reason`` is why it was compiled again, in the compiler's words; ``failed`` why it
     was not compiled; ``limit`` the limit of compilations that it has reached.  ``caller`` is
-    the program's line from which a function of a library was called, as ``path:line``.
+    the program's line from which a function of a library was called, as ``path:line``.  ``inside``:
+    it was in the run's phase ``compile``, so its time is not in that of steps.
     """
 
     step: Count
@@ -47,6 +51,7 @@ class CompileEvent(Row):
     failed: str
     limit: str
     caller: str = ""
+    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class GraphBreak(Row):
 class CompileSnapshot(Record):
     """All compilations of one run.
 
-    ``wall_ns`` is the time in ns by fastprof's clock in which the training thread compiled.
+    ``wall_ns`` is the time in ns of the run's phase ``compile``, in which the training thread did.
     ``lost`` compilations are in no event, ``lost_ns`` is their time.  ``limit`` is the number of
     compilations per function after which the compiler gives up; 0: unknown.  ``cache`` is the
     folder of its cache on disk.  ``unknown`` names what this version does not report.

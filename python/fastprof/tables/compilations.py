@@ -16,14 +16,14 @@ _STEPS = 5
 
 
 def compile_tables(report: Report) -> list[Table]:
-    """Return the tables of compiled functions and of graph breaks; some have no rows."""
+    """Return the tables of compiled functions, graph breaks and steps; some have no rows."""
     found = report.compilations
     if found is None:
         return []
     rows = tuple(_cells(row) for row in found.rows[:_ROWS])
     if rows:
         rows = (*rows, _total(found))
-    title = f"Compiled by {found.compiler} (ms by its own clock; {_caches(found)})"
+    title = f"Compiled by {found.compiler} ({_caches(found)})"
     headers = (
         "function", "times", "again", "ms", "capture", "backend", "kernels", "steps", "why again",
     )  # fmt: skip
@@ -36,6 +36,7 @@ def compile_tables(report: Report) -> list[Table]:
               spare=("steps", "capture", "backend"), total=True),
         Table("Graph breaks: compiled code ends and Python goes on",
               ("line", "because of", "times"), breaks, left=frozenset({0, 1})),
+        _steps_again(found),
     ]  # fmt: skip
 
 
@@ -47,6 +48,18 @@ def compile_lines(report: Report) -> list[str]:
     what = ", ".join(found.unknown)
     version = f" {found.version}" if found.version else ""
     return [f"Not known with this {found.compiler.split('.')[0]}{version}: {readable(what, 300)}."]
+
+
+def _steps_again(found: CompileReport) -> Table:
+    """Return the steps that compiled a function again, the longest compilations first."""
+    steps = sorted((row for row in found.by_step if row[2]), key=lambda row: -row[1])
+    apart = "" if found.within_ms else ", which is not in their time"
+    rows = tuple(
+        (str(step), number(ms), short(", ".join(names))) for step, ms, names in steps[:_ROWS]
+    )
+    more = f"; {_ROWS} of {counted(len(steps))}" if len(steps) > _ROWS else ""
+    return Table(f"Steps that compiled again{apart} (counted from 0{more})",
+                 ("step", "ms", "compiled again"), rows, left=frozenset({2}))  # fmt: skip
 
 
 def _cells(row: CompileRow) -> tuple[str, ...]:

@@ -68,4 +68,7 @@ def _where(report: Report, phase: str) -> str:
     compiled = report.compilations
     if phase != "compile" or compiled is None or not compiled.steps:
         return ""
-    return f" in {plural(compiled.steps, 'step')}"
+    where = f" in {plural(compiled.steps, 'step')}"
+    if not compiled.within_ms:
+        return where
+    return f"{where} (and {duration(compiled.within_ms)} within the time of steps)"

@@ -55,7 +55,7 @@ def compiling_again(facts: Facts) -> Draft | None:
     steps = facts.report.steps.count
     return Draft(
         value=100 * share, unit="%",
-        title=_title(found, stopped, steps, _shown_ms(facts, found), whole, len(breaks),
+        title=_title(found, stopped, steps, whole, len(breaks),
                      again=severity is not None, cold=bool(cold)),
         severity=capped(severity or ("warning" if stopped else "note"), facts)
         or ("warning" if stopped else "note"),
@@ -82,17 +82,10 @@ _KEEP = (
 )
 
 
-def _shown_ms(facts: Facts, found: CompileReport) -> float:
-    """Return the time of the run's phase, which other lines show, if it is that of the compiler."""
-    phase_ms = sum(row.wall_ms for row in facts.report.phases if row.name == "compile")
-    return phase_ms if abs(phase_ms - found.ms) < (1 - _MOSTLY) * found.ms else found.ms
-
-
 def _title(
     found: CompileReport,
     stopped: list[CompileRow],
     steps: int,
-    shown_ms: float,
     whole: float,
     breaks: int,
     *,
@@ -102,11 +95,11 @@ def _title(
     if again or cold:
         of = f" of {steps}" if steps > found.steps else ""
         where = f" in {found.steps}{of} {'step' if steps == 1 else 'steps'}" if steps else ""
-        share = percent(shown_ms / whole)
+        share = percent(found.ms / whole)
         if steps and found.in_steps_ms < _MOSTLY * found.ms:
             where += " and between steps" if found.steps else ""
         why = "" if again else ", from an empty cache"
-        return f"Compiling takes {duration(shown_ms)}{where} ({share} of the run){why}"
+        return f"Compiling takes {duration(found.ms)}{where} ({share} of the run){why}"
     if stopped:
         return (
             f"{stopped[0].name} is not compiled any more: it has reached torch's {stopped[0].limit}"
@@ -120,7 +113,10 @@ def _compiled(row: CompileRow) -> str:
     more = len(row.reasons) - _REASONS
     rest = f", and for {plural(more, 'other reason')}" if more > 0 else ""
     called = f", called at {row.called_at}," if row.called_at else ""
-    return f"{row.place}{called} was compiled {plural(row.times, 'time')}: {why}{rest}."
+    times = plural(row.times, "time")
+    if row.again_ms:
+        times = f"{times} ({duration(row.again_ms)} after the first)"
+    return f"{row.place}{called} was compiled {times}: {why}{rest}."
 
 
 def _stopped(row: CompileRow, found: CompileReport) -> str:
@@ -159,7 +155,7 @@ def _fix(reason: Reason, row: CompileRow) -> str:
     if reason.kind == "size":
         other = "drop_last=True in the DataLoader" if reason.dim == 0 else "pad to a few lengths"
         dim = max(0, reason.dim)
-        return f"torch._dynamo.mark_dynamic({what}, {dim}) before the call, or {other}."
+        return f"torch._dynamo.mark_dynamic({what}, {dim}) before {row.name} is called, or {other}."
     if reason.kind == "value":
         return f"Pass {what} as a tensor, or keep it constant."
     if reason.kind == "attribute" and not all(map(_is_number, reason.values)):
@@ -179,6 +175,8 @@ def _fix(reason: Reason, row: CompileRow) -> str:
         )
     if reason.kind == "tensor":
         return f"Keep {what} the same in each call."
+    if reason.kind == "unknown":
+        return f"See why {row.name} is compiled again: TORCH_LOGS=recompiles, or a newer torch."
     return f"Keep it true in each call that {what}: TORCH_LOGS=recompiles has torch's words."
 
 

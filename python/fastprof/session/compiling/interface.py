@@ -18,14 +18,14 @@ class Compiler(Protocol):
 
     def attach(
         self,
-        begins: Callable[[], object],
+        begins: Callable[[str, str], object],
         ends: Callable[[], object],
         done: Callable[[Callable[[], object]], object],
     ) -> None:
         """Begin to observe; the module is imported.
 
         Args:
-            begins: to be called before each compilation.
+            begins: to be called before each compilation, with its kind and, if it is known, its id.
             ends: to be called after it.
             done: instead, where only its end is known: calls the function that it gets, which
                 returns whether a compilation has ended.

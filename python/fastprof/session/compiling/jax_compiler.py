@@ -39,7 +39,7 @@ class JaxCompiler(Compiler):
 
     def attach(
         self,
-        begins: Callable[[], object],
+        begins: Callable[[str, str], object],
         ends: Callable[[], object],
         done: Callable[[Callable[[], object]], object],
     ) -> None:

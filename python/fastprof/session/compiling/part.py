@@ -9,7 +9,6 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
-from fastprof.clock import time
 from fastprof.guards import dropped, own_errors
 from fastprof.session.compiling.interface import Compiler
 from fastprof.session.compiling.jax_compiler import JaxCompiler
@@ -58,9 +57,9 @@ class Compilations(Part):
         )
         self._watches = [_Watch(self, compiler) for compiler in known]
         self._in = 0  # ident of the thread that compiles in the phase
-        self._began = 0
         self._paused = False
-        self._wall_ns = 0
+        # Kinds and ids of what was compiled in the phase since the last look; id "": unknown.
+        self._inside: set[tuple[str, str]] = set()
         self._at = (0, "setup")  # step and phase of the last compilation
         self._compiled = False  # since the last look after a step
 
@@ -97,23 +96,30 @@ class Compilations(Part):
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         for watch in self._watches:
             watch.look(*self._at)
-            result = watch.result(self._wall_ns)
+            result = watch.result(snapshot.phase_ns("compile"))
             if result is not None:
                 return replace(snapshot, compilations=result)
         return snapshot
 
     # -- called by the compiler
 
-    def begins(self) -> None:
+    def is_inside(self, event: CompileEvent) -> bool:
+        """Return whether a compilation since the last look was in the run's phase."""
+        return bool(self._inside & {(event.kind, event.id), (event.kind, "")})
+
+    def begins(self, kind: str, number: str) -> None:
         """Note that a compilation begins, in any thread."""
         self._compiled = True
         for watch in self._watches:
             watch.look(*self._at)
-        if self._in or not self._phase.is_here():
+        if self._in:
+            return
+        if not self._phase.is_here():
+            self._inside = set()
             self._at = self._recorder.steps, "steps"
             return
         self._phase_changes()
-        self._began = time.perf_counter_ns()
+        self._inside = {(kind, number)}
         self._in = get_ident()
         self._at = self._recorder.steps, self._phase.enter_compiling()
         self._paused = self._recorder.pause_functions()
@@ -137,7 +143,6 @@ class Compilations(Part):
 
     def _ends(self) -> None:
         self._in = 0
-        self._wall_ns += time.perf_counter_ns() - self._began
         try:
             if self._paused:
                 self._paused = False
@@ -186,7 +191,11 @@ class _Watch:
             self._guarded(self._look, step, phase)
 
     def result(self, wall_ns: int) -> CompileSnapshot | None:
-        """Return what is known; None: nothing was compiled."""
+        """Return what is known; None: nothing was compiled.
+
+        Args:
+            wall_ns: time of the run's phase.
+        """
         unknown = tuple(self._compiler.unknown)
         if not self._events and not unknown:
             return None
@@ -205,8 +214,8 @@ class _Watch:
         self.on = True
         self._guarded(self._compiler.attach, self._begins, self._ends, self._done)
 
-    def _begins(self) -> None:
-        self._guarded(self._run.begins)
+    def _begins(self, kind: str, number: str) -> None:
+        self._guarded(self._run.begins, kind, number)
 
     def _ends(self) -> None:
         self._guarded(self._run.ends)
@@ -220,7 +229,7 @@ class _Watch:
         before = len(self._events) + self._lost
         for event in self._compiler.events(step, phase):
             if len(self._events) < MAX_EVENTS:
-                self._events.append(event)
+                self._events.append(replace(event, inside=self._run.is_inside(event)))
             else:
                 self._lost += 1
                 self._lost_ns += event.total_ns

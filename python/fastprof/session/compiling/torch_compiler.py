@@ -13,7 +13,7 @@ from typing import Any
 
 from fastprof.report.origin import is_users_file
 from fastprof.session.compiling.interface import Compiler
-from fastprof.snapshot.compilations import CompileEvent, GraphBreak
+from fastprof.snapshot.compilations import NOT_KNOWN, CompileEvent, GraphBreak
 
 #: The module whose import makes the interfaces available.
 MODULE = "torch._dynamo.callback"
@@ -21,6 +21,13 @@ _UTILS = "torch._dynamo.utils"
 
 #: Longest text that is kept.
 _TEXT = 600
+
+#: torch's reasons to call back -> kinds of compilations; all others are forward.
+_TRIGGERS = {
+    "LAZY_BACKWARD": "backward",
+    "TRITON_AUTOTUNING": "runtime",
+    "CUDAGRAPH_RECORDING": "runtime",
+}
 
 _FRAME = re.compile(r"Line: (\d+), Name: .*?, Filename: (.+)$")
 _LIMIT = re.compile(r"\b((?:accumulated_)?(?:recompile|cache_size)_limit)\b")
@@ -38,17 +45,21 @@ class TorchCompiler(Compiler):
         self._breaks = 0
         # By number of a function: name, file, line.
         self._functions: dict[str, tuple[str, str, int]] = {}
+        # By a function's place: failed guards that were read.
+        self._failures: dict[tuple[str, str, int], int] = {}
 
     def attach(
         self,
-        begins: Callable[[], object],
+        begins: Callable[[str, str], object],
         ends: Callable[[], object],
         done: Callable[[Callable[[], object]], object],
     ) -> None:
         """Call ``begins`` and ``ends`` around each compilation from now on."""
 
-        def started(*_: object) -> None:
-            begins()
+        def started(*args: Any) -> None:  # 2.6 gives none
+            trigger = getattr(args[0], "callback_trigger", None) if args else None
+            kind = _TRIGGERS.get(getattr(trigger, "name", ""), "forward")
+            begins(kind, str(getattr(args[0], "compile_id", "")) if args else "")
 
         def ended(*_: object) -> None:
             ends()
@@ -57,6 +68,7 @@ class TorchCompiler(Compiler):
         self.check()
         self._last = next(reversed(self._metrics()), None)
         self._breaks = len(self._reasons())
+        self._failures = {place: len(texts) for place, texts in _guard_failures()}
 
     def check(self) -> None:
         """Register the callbacks, if ``torch._dynamo.reset()`` or another has removed them."""
@@ -143,8 +155,10 @@ class TorchCompiler(Compiler):
             names = [f"{of}_cache_{kinds[0]}_count" for of in kinds[1:]]
             return max(getattr(metrics, name, None) or 0 for name in names)
 
-        total = ns("duration_us", "entire_frame_compile_time_s")
         backward = getattr(metrics, "is_forward", True) is False
+        # "duration_us" has the work before and after it, too: of a busy machine, that is much.
+        total = 0 if backward else ns("dynamo_cumulative_compile_time_us")
+        total = total or ns("duration_us", "entire_frame_compile_time_s")
         runtime = getattr(metrics, "is_runtime", False) is True
         backend = ns("aot_autograd_cumulative_compile_time_us", "backend_compile_time_s")
         if backward or runtime:
@@ -161,8 +175,9 @@ class TorchCompiler(Compiler):
                 self._functions[function] = name, file, line
         failed = _text(getattr(metrics, "fail_reason", None))
         limit = _LIMIT.search(failed) if "limit" in failed[:60] else None
+        reason = getattr(metrics, "recompile_reason", None)
         if not hasattr(metrics, "recompile_reason"):
-            self.unknown["reasons of recompilations"] = None
+            reason = self._reason((name, file, line), number)
         local = ("inductor_fx_local", "inductor_fx_remote")
         return CompileEvent(
             step=step,
@@ -177,11 +192,39 @@ class TorchCompiler(Compiler):
             kernel_ns=backend if runtime else min(kernel, backend),
             hits=count("hit", *local),
             misses=count("miss", *local),
-            reason=_text(getattr(metrics, "recompile_reason", None)),
+            reason=_text(reason),
             failed="" if limit else failed,
             limit=limit[1] if limit else "",
             caller="" if is_users_file(file) else _caller(getattr(metrics, "stack_trace", None)),
         )
+
+    def _reason(self, place: tuple[str, str, int], number: str) -> str:
+        """Return why a function was compiled again by torch 2.6, whose metrics do not have it.
+
+        That has a list of failed guards, one per earlier compilation, the newest one first.
+        """
+        again = number.rpartition("/")[2]
+        if not again.isdigit() or not int(again):
+            return ""
+        for where, texts in _guard_failures():
+            if where == place:
+                at = self._failures.get(place, 0)
+                at = 0 if at > len(texts) else at  # torch._dynamo.reset()
+                self._failures[place] = min(len(texts), at + int(again))
+                if texts[at:]:
+                    return texts[at]
+        self.unknown["reasons of recompilations"] = None
+        return NOT_KNOWN
+
+
+def _guard_failures() -> list[tuple[tuple[str, str, int], list[str]]]:
+    failures = getattr(sys.modules.get(_UTILS), "guard_failures", None)
+    if not isinstance(failures, dict):
+        return []
+    return [
+        ((code.co_name, code.co_filename, code.co_firstlineno), texts)
+        for code, texts in list(failures.items())
+    ]
 
 
 def _caller(stack: object) -> str:
