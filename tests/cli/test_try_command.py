@@ -8,6 +8,8 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.trial.choose import candidates
+from fastprof.trial.interventions import chosen
 from fastprof.trial.model import Answer, Plan
 from fastprof.trial.runs import Failure, Runs
 from helpers import ROOT, ChildResult, run_child
@@ -69,6 +71,10 @@ def test_a_run_ends_after_its_steps_and_the_program_cleans_up(folder: Path) -> N
     places = {call.kind: call.line for call in first.calls}
     assert places == {"set_num_threads": 4, "DataLoader": 6, "AdamW": 8, "zero_grad": 13}
     assert fastprof.load(folder / "out/first.fprof").steps.count == 12
+    # Values come from what the run shows: there are no workers to do without.
+    report = fastprof.load(folder / "out/first.fprof")
+    found = candidates(report, first, only=chosen(["no-workers", *apply]))
+    assert {name: values for one in found for name, values in one.parts.items()} == apply
     changed = answer_of(runs, "changed", apply=apply)
     assert changed.applied == {"fused": 1, "set-to-none": 12, "workers": 1}
     # The same seed, and so the same losses, but for rounding.
@@ -94,6 +100,27 @@ def test_a_run_that_fails_or_does_not_end_is_known(
     runs = Runs(folder / "out", ["hangs.py"], None)
     runs._longest_s = 0.0
     assert runs.run("hangs", Plan("", "", steps=5)) == Failure("hung", "no end after 1 s")
+
+
+def test_a_program_that_catches_everything_is_ended_with_its_figures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastprof.trial import runs as module
+
+    monkeypatch.setattr(module, "_CLEAN_UP_S", 2.0)
+    (folder / "stubborn.py").write_text(
+        "import time, torch\nw = torch.nn.Parameter(torch.ones(3))\n"
+        "opt = torch.optim.SGD([w], lr=0.1)\n"
+        "while True:\n"
+        "    try:\n"
+        "        w.sum().backward(); opt.step()\n"
+        "    except BaseException:\n"
+        "        print('caught')\n"
+    )
+    answer = answer_of(Runs(folder / "out", ["stubborn.py"], None), "stubborn")
+    assert len(answer.ends_ns) == 12
+    assert "caught" in (folder / "out/stubborn.log").read_text()
+    assert (folder / "out/stubborn.fprof").exists()
 
 
 def test_a_scratch_copy_keeps_the_output_folder_as_it_was(folder: Path) -> None:

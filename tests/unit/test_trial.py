@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastprof.report.findings import Examination, Finding
 from fastprof.trial import trial as course
 from fastprof.trial import verdict
+from fastprof.trial.choose import spoken_for
 from fastprof.trial.interventions import BY_ID, INTERVENTIONS, chosen
 from fastprof.trial.losses import judged
 from fastprof.trial.model import Answer, Call, Candidate, Plan, TrialData, Tried
@@ -60,6 +63,14 @@ def test_a_large_saving_is_found_at_the_first_look() -> None:
     found = [looks(lambda: drawn.gauss(30.0, 0.3), saving=8.0) for _ in range(50)]
     assert found == [verdict.REAL] * 50
     assert verdict.judge([30.0, 30.2, 29.9], [38.0, 38.1, 38.4]).status == verdict.WORSE
+
+
+def test_five_times_as_slow_is_slower_although_its_runs_vary() -> None:
+    # In ms the slower runs vary six times as much, and three of them show nothing.
+    found = verdict.judge([8.3, 7.1, 8.4], [36.0, 43.0, 50.0])
+    assert found.status == verdict.WORSE
+    assert found.share is not None
+    assert -4.5 < found.share < -4.2
 
 
 def test_the_looks_spend_the_whole_error_and_no_more() -> None:
@@ -141,7 +152,7 @@ def test_runs_take_turns_and_all_that_helped_run_together(
     assert found.together.status == "real"
     assert runs.plans[-1].apply == {"workers": {"num_workers": 2}, "fused": {"fused": True}}
     assert found.tried[0].predicted_ms == pytest.approx(28.0, abs=0.1)
-    assert found.places == ("train.py:3 DataLoader(...)",)
+    assert found.places == ("train.py:3 DataLoader(...)", "optimizer fused=True")
     assert len(runs.names) == 1 + 3 * 3 + 3
     # 10 times one run, for runs that are shorter than the program.
     assert all(plan.steps == runs.plans[1].steps for plan in runs.plans[1:])
@@ -264,6 +275,18 @@ def test_a_diff_names_what_it_lacks(tmp_path: Path) -> None:
     assert "+    data, batch_size=8, num_workers=2,\n" in text
     assert left == ["train.py:7 DataLoader(num_workers=2)"]
     assert path.read_text(encoding="utf-8") == SOURCE
+
+
+def test_a_fix_is_tried_if_its_rule_fired_or_lacked_a_proof() -> None:
+    finding = Finding("data-loading", "warning", "t", 40.0, "%", "10 %", "s", (), ("Do it.",), 5.0)
+    noted = replace(finding, rule="gc-pressure", severity="note")
+    found = Examination(
+        (finding,), (noted,), abstained=(("optimizer-share", "few steps"),), checked=("sync-item",)
+    )
+    assert spoken_for(found, ("optimizer-unfused", "data-loading")) == (finding, True)
+    assert spoken_for(found, ("gc-pressure",)) == (noted, True)
+    assert spoken_for(found, ("optimizer-unfused", "optimizer-share")) == (None, True)
+    assert spoken_for(found, ("sync-item",)) == (None, False)
 
 
 def test_every_intervention_answers_rules_that_exist() -> None:

@@ -36,7 +36,7 @@ def candidates(
             only is None and intervention.changes_results and not numerics
         ):
             continue
-        finding, speaks = _spoken_for(found, intervention.rules)
+        finding, speaks = spoken_for(found, intervention.rules)
         values = intervention.values(evidence) if speaks or only is not None else None
         if values is not None:
             out.append(_candidate(intervention, evidence, values, finding))
@@ -55,10 +55,11 @@ def _candidate(
         "" if finding is None else finding.rule,
         finding.saving_ms if finding is not None and first else None,
         intervention.changes_results,
+        finding.fix[0].rstrip(".") if finding is not None and first and finding.fix else "",
     )
 
 
-def _spoken_for(found: Examination, rules: Sequence[str]) -> tuple[Finding | None, bool]:
+def spoken_for(found: Examination, rules: Sequence[str]) -> tuple[Finding | None, bool]:
     """Return the finding of one of ``rules``, and whether any speaks for a trial."""
     fired = {finding.rule: finding for finding in (*found.notes, *found.findings)}
     finding = next((fired[rule] for rule in rules if rule in fired), None)

@@ -4,12 +4,14 @@ Each names the rules of findings that it answers, takes its values from the evid
 run, and says how it is written in a program.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastprof.report.loaders import LoaderRow, WorkerRow, most_workers
 from fastprof.report.model import Report
+from fastprof.report.phase_names import DATA
 from fastprof.trial import effects
 from fastprof.trial.changes import FUSABLE, LOADER, OPTIMIZERS, THREADS, ZERO_GRAD, Changes
 from fastprof.trial.model import Answer, Call, Values
@@ -36,6 +38,13 @@ class Evidence:
         """The loaders of torch's that supply training."""
         rows = [row for row in self.report.loaders if row.split == "train" and row.batches]
         return [(row, row.workers) for row in rows if row.workers is not None]
+
+    @property
+    def needed(self) -> int:
+        """The workers that keep up with a step, by the part of it that takes data."""
+        rows = self.report.shown_steps.rows
+        share = min(0.99, sum(row.share or 0.0 for row in rows if row.name in DATA))
+        return max(1, math.ceil(share / (1 - share)))
 
     @property
     def cpus(self) -> int | None:
@@ -80,12 +89,13 @@ def _of_optimizer(values: Values, evidence: Evidence) -> str:
 
 
 def _workers(evidence: Evidence) -> Values | None:
-    rows, cpus = evidence.training, evidence.cpus
-    if not rows or cpus is None or not evidence.calls(LOADER):
+    made, cpus = evidence.calls(LOADER), evidence.cpus
+    if not made or cpus is None:
         return None
-    have = max(row.workers for _, row in rows)
-    needed = max([row.needed or 1 for _, row in rows])
-    # A worker more than CPUs are free: loading that waits needs none.
+    have = max(call.arguments.get("num_workers") or 0 for call in made)
+    told = [row.needed for _, row in evidence.training if row.needed]
+    needed = max(told, default=0) or evidence.needed
+    # One even if no CPU is free for it: loading that waits needs none.
     wanted = max(1, min(needed, most_workers(cpus, waits=False)))
     if wanted <= have:
         return None

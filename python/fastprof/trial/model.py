@@ -98,7 +98,7 @@ class Candidate:
 
     ``parts`` are the interventions and their values; ``spelled`` is the fix as code; ``rule`` is
     the finding that it answers, empty if the rule had no result; ``saving_ms`` is the finding's
-    estimate per step.
+    estimate per step, ``advice`` its fix in the words of the program's trainer.
     """
 
     name: str
@@ -107,6 +107,7 @@ class Candidate:
     rule: str = ""
     saving_ms: float | None = None
     changes_results: bool = False
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class TrialData:
 
     ``baseline_ms`` is the mean time per step without a fix, over ``baseline_runs`` runs of
     ``steps`` steps.  ``together`` is that of all fixes that helped, None with fewer than two.
-    ``places`` are the program's lines with the calls to change, ``patch`` the changes as a diff,
+    ``places`` are what to change: the program's lines with the calls, or a trainer's option;
+    ``patch`` are the changes as a diff,
     and ``by_hand`` the calls that it does not contain.  ``stopped``: why it ended early; empty if
     it did not.
     """

@@ -22,12 +22,14 @@ def calls_to_change(tried: Iterable[Tried], calls: Sequence[Call]) -> list[tuple
     return [(call, values) for call, values in out.values()]
 
 
-def places_of(tried: Iterable[Tried], calls: Sequence[Call]) -> tuple[str, ...]:
-    """Return the places of the calls to change: ``train.py:41 DataLoader(...)``."""
-    found = [
-        f"{os.path.basename(call.file)}:{call.line} {call.kind}(...)"
-        for call, _ in calls_to_change(tried, calls)
-    ]
+def keeping(tried: Iterable[Tried], calls: Sequence[Call]) -> tuple[str, ...]:
+    """Return what to change: ``train.py:41 DataLoader(...)``, or the fix if a library calls."""
+    found = []
+    for one in tried:
+        changed = calls_to_change([one], calls)
+        found += [f"{os.path.basename(c.file)}:{c.line} {c.kind}(...)" for c, _ in changed]
+        if not changed:
+            found.append(one.candidate.advice or one.candidate.spelled)
     return tuple(dict.fromkeys(found))
 
 

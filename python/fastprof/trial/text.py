@@ -20,6 +20,9 @@ from fastprof.trial.model import (
 _NAME = 33
 _MS = 9
 
+#: A wider interval of a step's part is shown, also where nothing was found.
+_WIDE = 0.05
+
 _WORDS = {
     NO_DIFFERENCE: "no difference that is more than chance",
     OPEN: "not decided",
@@ -32,7 +35,9 @@ _WORDS = {
 
 def to_text(data: TrialData, width: int = 80) -> str:
     """Return the result as plain text."""
-    lines = [_row("baseline", duration(data.baseline_ms) + " per step", width)]
+    lines = []
+    if data.baseline_ms is not None:
+        lines.append(_row("baseline", duration(data.baseline_ms) + " per step", width))
     tried = [*data.tried, *([] if data.together is None else [data.together])]
     for one in tried:
         lines += _lines(one, width)
@@ -91,6 +96,10 @@ def _percent(share: float) -> str:
     return f"{value:.0f}" if abs(value) >= 3 else f"{value:.1f}"
 
 
+def _change(share: float) -> str:
+    return f"{_percent(abs(share))} % {'faster' if share > 0 else 'slower'}"
+
+
 def _more(one: Tried) -> list[str]:
     """Return lines below a row: the reason, the prediction, losses that differ a little."""
     out = []
@@ -98,6 +107,9 @@ def _more(one: Tried) -> list[str]:
         out.append(f"{one.reason[:1].upper()}{one.reason[1:]}.")
     elif one.losses and one.status in (REAL, WORSE):
         out.append(f"{one.losses[:1].upper()}{one.losses[1:]}.")
+    low, high = one.share_low, one.share_high
+    if one.status == NO_DIFFERENCE and low is not None and high is not None and high - low > _WIDE:
+        out.append(f"From {_change(low)} to {_change(high)} is possible.")
     if one.predicted_ms is not None and one.step_ms is not None:
         out.append(f"Predicted by the finding: {duration(one.predicted_ms)}.")
     return out

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from fastprof.comparison.stats import batches
-from fastprof.comparison.stats.significance import effect_of_runs
 from fastprof.errors import FastprofError
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
@@ -25,7 +24,7 @@ from fastprof.trial.model import (
     TrialData,
     Tried,
 )
-from fastprof.trial.patch import diff, places_of
+from fastprof.trial.patch import diff, keeping
 from fastprof.trial.runs import Failure, Runs
 
 #: The first run ends after so many steps, or so many seconds of them.
@@ -236,7 +235,7 @@ class Trial:
             len(base),
             tried,
             together,
-            places_of(helped, calls),
+            keeping(helped, calls),
             patch,
             tuple(by_hand),
             stopped=stopped,
@@ -254,16 +253,17 @@ class Trial:
         )  # fmt: skip
         if not arm.ms or not self._baseline.ms:
             return out
-        effect = effect_of_runs("step", "step", self._baseline.ms, arm.ms, level=verdict.LEVEL)
+        found = verdict.judge(self._baseline.ms, arm.ms)
+        step_ms = sum(arm.ms) / len(arm.ms)
         return replace(
             out,
-            step_ms=effect.after_ms,
-            saving_ms=_less(effect.difference_ms),
-            low_ms=_less(effect.high_ms),
-            high_ms=_less(effect.low_ms),
-            share=_less(effect.change),
-            share_low=_less(effect.change_high),
-            share_high=_less(effect.change_low),
+            step_ms=step_ms,
+            saving_ms=None if mean is None else mean - step_ms,
+            low_ms=_times(found.low, mean),
+            high_ms=_times(found.high, mean),
+            share=found.share,
+            share_low=found.low,
+            share_high=found.high,
         )
 
 
@@ -277,8 +277,8 @@ def compatible(arms: Sequence[_Arm]) -> list[Candidate]:
     return kept
 
 
-def _less(change: float | None) -> float | None:
-    return None if change is None else -change
+def _times(share: float | None, mean: float | None) -> float | None:
+    return None if share is None or mean is None else share * mean
 
 
 def steps_for(ends_ns: Sequence[int]) -> int:

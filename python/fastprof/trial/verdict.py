@@ -1,7 +1,9 @@
 """Judges a candidate from the mean step times of its runs and of the baseline's.
 
-The runs are compared as ``fastprof compare`` compares several runs per side: by Welch's t test on
-their means.  It is looked at after several rounds, and each look may call chance a difference.  So
+The runs are compared as ``fastprof compare`` compares several runs per side, by Welch's t test on
+their means; here on the logarithms of these.  What disturbs a run makes it longer by a part, so a
+slower fix varies by more milliseconds, while logarithms vary equally.  It is looked at after
+several rounds, and each look may call chance a difference.  So
 the error is spent by the function of Lan and DeMets ("Discrete sequential boundaries for clinical
 trials", Biometrika 70, 1983) that is similar to Pocock's boundary::
 
@@ -15,8 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.comparison.model import Effect
-from fastprof.comparison.stats.significance import effect_of_runs
+from fastprof.comparison.stats.significance import welch
 from fastprof.trial.model import NO_DIFFERENCE, OPEN, REAL, WORSE
 
 #: A fix without effect is called real, or worse, at most this often.
@@ -31,10 +32,15 @@ SMALL = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The status of a candidate after some rounds, and the change of its step's time."""
+    """The status of a candidate after some rounds, and the part of the step that it saves.
+
+    ``low`` and ``high`` are the interval of ``share`` at 95 %; None with one run.
+    """
 
     status: str
-    effect: Effect
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def spent(rounds: int, most: int, alpha: float = ALPHA) -> float:
@@ -50,16 +56,19 @@ def judge(baseline: Sequence[float], runs: Sequence[float], *, most: int = MOST)
         runs: the same with it.
         most: the number of rounds after which nothing stays open.
     """
-    rounds = len(runs)
-    first = min(FIRST, most)
-    effect = effect_of_runs("step", "step", baseline, runs, level=LEVEL)
-    if rounds < first or effect.p is None:
-        return Verdict(OPEN if rounds < most else NO_DIFFERENCE, effect)
+    rounds, first = len(runs), min(FIRST, most)
+    found = welch(list(map(math.log, baseline)), list(map(math.log, runs)), level=LEVEL)
+    if found is None:
+        return Verdict(OPEN)
+    share, low, high = (-math.expm1(x) for x in (found.estimate, found.high, found.low))
     level = spent(rounds, most) - (spent(rounds - 1, most) if rounds > first else 0.0)
-    if effect.p <= level and effect.difference_ms:
-        return Verdict(REAL if effect.difference_ms < 0 else WORSE, effect)
-    saves_little = (effect.low_ms or 0.0) > -SMALL * (effect.before_ms or 0.0)
-    return Verdict(NO_DIFFERENCE if rounds >= most or saves_little else OPEN, effect)
+    if rounds < first:
+        status = OPEN
+    elif found.p <= level and found.estimate:
+        status = REAL if share > 0 else WORSE
+    else:
+        status = NO_DIFFERENCE if rounds >= most or high < SMALL else OPEN
+    return Verdict(status, share, low, high)
 
 
 def mean_ms(ends_ns: Sequence[int], skip: int) -> float:
