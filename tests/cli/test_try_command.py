@@ -167,3 +167,107 @@ def test_a_planted_problem_is_tried_and_joined_with_its_finding(folder: Path) ->
         assert "optimizer-unfused" not in tried["candidate"]["rule"] or (
             "measured: " in str(fastprof.load(folder / "out/train_profile.fprof"))
         )
+
+
+SAMPLES = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+class Samples(Dataset):
+    def __init__(self, count):
+        self.count = count
+    def __len__(self):
+        return self.count
+    def __getitem__(self, i):
+        return {"x": torch.tensor([float(w) for w in ",".join(["0.5"] * 2000).split(",")])}
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2000, 4)
+    def forward(self, x, **_):
+        return {"loss": self.layer(x).square().mean()}
+"""
+TINY = """
+model, loader = Model(), DataLoader(Samples(16), batch_size=8, shuffle=True)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(30):
+    for x in loader:
+        loss = model(**x)["loss"]
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+"""
+UNPICKLABLE = """
+import torch.multiprocessing as mp
+class Local(Samples):
+    function = None
+    def __init__(self, count):
+        super().__init__(count)
+        self.made = lambda: 0
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    model, loader = Model(), DataLoader(Local(400), batch_size=8)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x in loader:
+        model(**x)["loss"].backward()
+        opt.step()
+"""
+RANDOM = """
+class Noisy(Samples):
+    def __getitem__(self, i):
+        return {"x": super().__getitem__(i)["x"] + torch.randn(2000)}
+model, loader = Model(), DataLoader(Noisy(400), batch_size=8)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for x in loader:
+    model(**x)["loss"].backward()
+    opt.step()
+"""
+TRANSFORMERS = """
+from transformers import Trainer, TrainingArguments
+args = TrainingArguments("hf", per_device_train_batch_size=8, report_to=[], use_cpu=True,
+                         save_strategy="no", num_train_epochs=1)
+Trainer(Model(), args, train_dataset=Samples(400)).train()
+"""
+LIGHTNING = """
+import lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = Model()
+    def training_step(self, batch, i):
+        return self.model(**batch)["loss"]
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False).fit(
+    Module(), DataLoader(Samples(400), batch_size=8)
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("needs", "program", "statuses", "said"),
+    [
+        ("torch", TINY, {"worse"}, ""),
+        ("torch", UNPICKLABLE, {"crashed"}, "pickle"),
+        ("torch", RANDOM, {"other losses"}, "loss 1 of the first 10 differs"),
+        ("transformers", TRANSFORMERS, {"real", "no difference", "worse"}, ""),
+        ("lightning", LIGHTNING, {"real", "no difference", "worse"}, ""),
+    ],
+    ids=["tiny", "unpicklable", "random", "transformers", "lightning"],
+)
+def test_workers_are_tried_truthfully(
+    folder: Path, needs: str, program: str, statuses: set[str], said: str
+) -> None:
+    pytest.importorskip(needs)
+    (folder / "train.py").write_text(SAMPLES + program)
+    args = ("--only", "workers", "--steps", "40", "--json", "-o", "out", "train.py")
+    data = json.loads(fastprof_try(*args, cwd=folder).check().stdout)
+    (tried,) = data["tried"]
+    assert tried["status"] in statuses, tried
+    assert said in tried["reason"]
+    assert data["steps"] == 40
+    if tried["status"] != "crashed":
+        assert tried["runs"] >= 2
+    if not said:
+        assert tried["losses"] == ""

@@ -133,6 +133,7 @@ def run_trial(
     candidates: Sequence[Candidate] = (WORKERS, FUSED),
 ) -> tuple[TrialData, FakeRuns]:
     monkeypatch.setattr(course, "candidates", lambda *args, **kwargs: list(candidates))
+    monkeypatch.setattr(course, "notes", lambda report: ["The CPUs are busy: wait."])
     runs = FakeRuns(folder, {"train_profile": 45.0, **ms})
     made = course.Trial(runs, course.Choice(), lambda path: None, lambda text: None)  # type: ignore[arg-type,return-value]
     return made.run("train.py"), runs
@@ -162,6 +163,7 @@ def test_runs_take_turns_and_all_that_helped_run_together(
     assert "-26 % (26 to 26)  real" in text
     assert "Same losses in all runs but: none." in text
     assert "Predicted by the finding: 28.0 ms." in text
+    assert "The CPUs are busy: wait." in text
 
 
 def test_a_crash_a_hang_and_other_losses_are_reported_and_never_recommended(

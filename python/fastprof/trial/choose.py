@@ -43,6 +43,13 @@ def candidates(
     return sorted(out, key=lambda one: -(one.saving_ms or 0.0))
 
 
+def notes(report: Report) -> list[str]:
+    """Return sentences on what makes a trial of this run uncertain."""
+    found = examine(report)
+    busy = [f for f in (*found.findings, *found.notes) if f.rule == "cpu-contention"]
+    return [f"{f.title}: on CPUs of its own, fewer runs would tell more." for f in busy]
+
+
 def _candidate(
     intervention: Intervention, evidence: Evidence, values: object, finding: Finding | None
 ) -> Candidate:

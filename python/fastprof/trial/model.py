@@ -143,8 +143,8 @@ class TrialData:
     ``steps`` steps.  ``together`` is that of all fixes that helped, None with fewer than two.
     ``places`` are what to change: the program's lines with the calls, or a trainer's option;
     ``patch`` are the changes as a diff,
-    and ``by_hand`` the calls that it does not contain.  ``stopped``: why it ended early; empty if
-    it did not.
+    and ``by_hand`` the calls that it does not contain.  ``notes`` are sentences on the trial.
+    ``stopped``: why it ended early; empty if it did not.
     """
 
     program: str
@@ -157,5 +157,6 @@ class TrialData:
     places: tuple[str, ...] = ()
     patch: str = ""
     by_hand: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     stopped: str = ""
     processes: int = 0

@@ -46,6 +46,9 @@ class Runs:
     def __init__(self, folder: Path, words: Sequence[str], scratch: str | None) -> None:
         self.folder = folder
         self._words = list(words)
+        if scratch is not None and words[0].startswith(".."):
+            # Runs work in another folder.
+            self._words[0] = os.path.abspath(words[0])
         self._scratch = scratch
         self._longest_s: float | None = None
         self.count = 0

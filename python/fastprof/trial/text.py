@@ -116,7 +116,7 @@ def _more(one: Tried) -> list[str]:
 
 
 def _closing(data: TrialData) -> list[str]:
-    out = []
+    out = [*data.notes]
     if data.stopped:
         out.append(f"Ended by {data.stopped}: what is known so far.")
     known = [one for one in data.tried if one.runs > 1]

@@ -10,7 +10,7 @@ from fastprof.errors import FastprofError
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.trial import losses, verdict
-from fastprof.trial.choose import candidates, joined
+from fastprof.trial.choose import candidates, joined, notes
 from fastprof.trial.interventions import Intervention
 from fastprof.trial.model import (
     HUNG,
@@ -102,6 +102,7 @@ class Trial:
         self._together: _Arm | None = None
         self._steps = 0
         self._first: Answer | None = None
+        self._notes: list[str] = []
 
     def run(self, program: str) -> TrialData:
         """Try what the first run suggests; Ctrl-C ends it with what is known.
@@ -113,6 +114,7 @@ class Trial:
         try:
             self._first = first = self._first_run()
             report = self._load(f"{self._runs.folder}/{FIRST_RUN}.fprof")
+            self._notes = notes(report)
             found = candidates(
                 report, first,
                 only=self._choice.only, skip=self._choice.skip, numerics=self._choice.numerics,
@@ -238,6 +240,7 @@ class Trial:
             keeping(helped, calls),
             patch,
             tuple(by_hand),
+            notes=tuple(self._notes),
             stopped=stopped,
             processes=self._runs.count,
         )
