@@ -43,7 +43,7 @@ PROBLEMS = (
     Problem(
         "recompiled_attribute",
         "compiling-again",
-        ("Model.forward (recompiled_attribute.py:23)", "self.temperature changed (1, 2, 3, 4, 5"),
+        ("Model.forward (recompiled_attribute.py:24)", "self.temperature changed (1, 2, 3, 4, 5"),
     ),
     Problem(
         "recompiled_lengths",
@@ -110,7 +110,7 @@ def check_planted(report: fastprof.Report, problem: Problem) -> None:
         assert words in evidence
     assert first.fix
     if first.saving_ms is None:  # on some machines workers save too little to promise it
-        assert first.rule == "data-loading"
+        assert first.rule in ("data-loading", "compiling-again")  # nor is that a part of steps
     else:
         assert 0 < first.saving_ms <= report.steps.mean_ms
 

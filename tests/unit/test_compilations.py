@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import fastprof
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.findings.examine import examine
 from fastprof.report.build import build_report
 from fastprof.report.compilations import compile_report
@@ -178,9 +179,9 @@ def test_the_time_is_outside_of_the_measured_steps() -> None:
 def test_all_parts_of_the_report_have_one_time_that_of_the_runs_phase() -> None:
     """The compiler's clock starts earlier; files have its times, reports the run's."""
     saved = snapshot(
-        event(seconds=20, inside=True), event(3, size(1, 2), 20.3, inside=True),
+        event(seconds=20), event(3, size(1, 2), 20.3),
         event(kind="jax", seconds=2, name="other"),
-        wall_ns=40 * SECOND + 1,
+        wall_ns=40 * SECOND + 1, inside=(0, 1),
     )  # fmt: skip
     saved = replace(
         saved, phases=(PhaseTime("steps", 60 * SECOND, 1), PhaseTime("compile", 40 * SECOND + 1, 2))
@@ -201,7 +202,7 @@ def test_all_parts_of_the_report_have_one_time_that_of_the_runs_phase() -> None:
 
 def test_the_time_of_compilations_that_were_not_kept_is_in_the_phase() -> None:
     saved = snapshot(
-        event(seconds=20, inside=True), lost=9, lost_ns=10 * SECOND, wall_ns=40 * SECOND
+        event(seconds=20), lost=9, lost_ns=10 * SECOND, wall_ns=40 * SECOND, inside=(0,)
     )
     found = compile_report(saved)
     assert found is not None
@@ -232,6 +233,19 @@ def test_it_is_saved_and_read() -> None:
     saved = snapshot(event(), event(3, size(1, 2)), breaks=breaks)
     assert Snapshot.from_dict(saved.to_dict()).compilations == saved.compilations
     assert build_report(replace(saved, compilations=None)).compilations is None
+
+
+def test_a_file_of_an_older_version_is_read() -> None:
+    """It does not say which compilations were in the run's phase."""
+    saved = snapshot(event(), event(3, size(1, 2))).to_dict()
+    del saved["compilations"]["inside"]
+    assert {len(row) for row in saved["compilations"]["events"]} == {16}
+    report = build_report(Snapshot.from_dict(saved))
+    assert report.compilations is not None
+    assert report.compilations.ms == 2_000
+    saved["compilations"]["inside"] = [2]
+    with pytest.raises(SnapshotError, match="below 2"):
+        Snapshot.from_dict(saved)
 
 
 def test_a_comparison_has_the_compilations_and_conditions_can_name_them() -> None:

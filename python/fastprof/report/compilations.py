@@ -146,13 +146,14 @@ def _by_the_runs_clock(found: CompileSnapshot) -> CompileSnapshot:
 
     The compiler's clock starts a bit earlier.  So all parts of a report have one figure.
     """
-    inside_ns = sum(event.total_ns for event in found.events if event.inside)
+    inside = frozenset(found.inside or ())
+    inside_ns = sum(found.events[number].total_ns for number in inside)
     if not inside_ns:
         return found
     inside_ns += found.lost_ns  # those were there, too
     events, done_ns, before_ns = [], 0, 0
-    for event in found.events:
-        if event.inside:
+    for number, event in enumerate(found.events):
+        if number in inside:
             done_ns += event.total_ns
             until_ns = found.wall_ns * done_ns // inside_ns
             total, before_ns = until_ns - before_ns, until_ns

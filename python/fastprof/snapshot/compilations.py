@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastprof.snapshot.codec import Count, Record, Row
-from fastprof.snapshot.kinds import AtMost, Choice
+from fastprof.snapshot.kinds import AtMost, Choice, Known, WrongError
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 #: Kinds of compilations: of a function's forward pass (or of a function that is not
@@ -31,8 +31,7 @@ class CompileEvent(Row):
     ``kernel_ns`` (making and compiling kernels).  ``hits`` and ``misses`` are those of the caches
     on disk.  ``reason`` is why it was compiled again, in the compiler's words; ``failed`` why it
     was not compiled; ``limit`` the limit of compilations that it has reached.  ``caller`` is
-    the program's line from which a function of a library was called, as ``path:line``.  ``inside``:
-    it was in the run's phase ``compile``, so its time is not in that of steps.
+    the program's line from which a function of a library was called, as ``path:line``.
     """
 
     step: Count
@@ -51,7 +50,6 @@ class CompileEvent(Row):
     failed: str
     limit: str
     caller: str = ""
-    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,8 @@ class CompileSnapshot(Record):
     ``lost`` compilations are in no event, ``lost_ns`` is their time.  ``limit`` is the number of
     compilations per function after which the compiler gives up; 0: unknown.  ``cache`` is the
     folder of its cache on disk.  ``unknown`` names what this version does not report.
+    ``inside`` numbers the events that were in the run's phase ``compile``, so that their time is
+    not in that of steps; None: a file of an older version.
     """
 
     compiler: str
@@ -88,3 +88,9 @@ class CompileSnapshot(Record):
     limit: Count = 0
     cache: str = ""
     unknown: tuple[str, ...] = ()
+    inside: tuple[Count, ...] | None = None
+
+    def check(self, known: Known) -> None:
+        for number in self.inside or ():
+            if number >= len(self.events):
+                raise WrongError(number, f"below {len(self.events)}", ".inside")

@@ -166,6 +166,7 @@ class _Watch:
         self.on = False
         self._events: list[CompileEvent] = []
         self._breaks: dict[GraphBreak, int] = {}
+        self._inside: list[int] = []  # numbers of events
         self._lost = self._lost_ns = 0
         self._facts: dict[str, Any] = {}
 
@@ -207,6 +208,7 @@ class _Watch:
             lost=self._lost,
             lost_ns=self._lost_ns,
             unknown=unknown,
+            inside=tuple(self._inside),
             **{"version": "", **self._facts},
         )
 
@@ -229,7 +231,9 @@ class _Watch:
         before = len(self._events) + self._lost
         for event in self._compiler.events(step, phase):
             if len(self._events) < MAX_EVENTS:
-                self._events.append(replace(event, inside=self._run.is_inside(event)))
+                if self._run.is_inside(event):
+                    self._inside.append(len(self._events))
+                self._events.append(event)
             else:
                 self._lost += 1
                 self._lost_ns += event.total_ns

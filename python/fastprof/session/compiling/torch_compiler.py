@@ -1,6 +1,6 @@
 """The private interfaces of torch.compile that fastprof reads; no other file knows them.
 
-torch 2.6 to 2.13 have the callbacks and the metrics; where one has changed, the reading says what
+torch 2.6 to 2.14 have the callbacks and the metrics; where one has changed, the reading says what
 is unknown, and the rest goes on.  Nothing here changes what is compiled: callbacks are in no guard,
 and reading the metrics removes none.
 """
@@ -173,6 +173,8 @@ class TorchCompiler(Compiler):
             line = int(metrics.co_firstlineno or 0)
             if function:
                 self._functions[function] = name, file, line
+        # What has no function is torch.export's.
+        exported = not number and not name and not runtime and not backward
         failed = _text(getattr(metrics, "fail_reason", None))
         limit = _LIMIT.search(failed) if "limit" in failed[:60] else None
         reason = getattr(metrics, "recompile_reason", None)
@@ -182,9 +184,15 @@ class TorchCompiler(Compiler):
         return CompileEvent(
             step=step,
             phase=phase,
-            kind="runtime" if runtime else "backward" if backward else "forward",
+            kind="export"
+            if exported
+            else "runtime"
+            if runtime
+            else "backward"
+            if backward
+            else "forward",
             id=number,
-            name=name,
+            name="torch.export" if exported else name,
             file=file,
             line=line,
             total_ns=total,
