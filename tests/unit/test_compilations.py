@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import fastprof
 import pytest
 from fastprof.errors import SnapshotError
 from fastprof.findings.examine import examine
+from fastprof.render.html import write as write_page
 from fastprof.report.build import build_report
 from fastprof.report.compilations import compile_report
 from fastprof.report.compile_reasons import Reason, break_of, reason_of, why_again
@@ -220,6 +222,28 @@ def test_the_tables_have_function_reason_and_sum() -> None:
     assert not breaks.rows
     assert steps.rows == (("3", "1000", "forward"),)
     assert "counted from 0)" in steps.title
+
+
+def page_of(report: fastprof.Report) -> str:
+    out = io.StringIO()
+    write_page(report, out)
+    return out.getvalue()
+
+
+def test_the_page_has_the_tables_and_what_is_not_known() -> None:
+    breaks = (GraphBreak("/w/model.py", 57, "forward", "generic_jump TensorVariable()", 1),)
+    report = build_report(
+        snapshot(event(), event(3, size(1, 2)), breaks=breaks, unknown=("something",))
+    )
+    page = page_of(report)
+    for words in (
+        "Compilations", "Compiled by torch.compile", "the size of dimension 1 of x changed (1, 2)",
+        "Graph breaks", "forward (model.py:57)", "Steps that compiled again",
+        "Not known with this torch 2.13.0: something.",
+    ):  # fmt: skip
+        assert words in page
+    nothing = build_report(replace(report.snapshot, compilations=None))
+    assert "Compilations</h2>" not in page_of(nothing)
 
 
 def test_what_a_version_does_not_report_is_one_line() -> None:

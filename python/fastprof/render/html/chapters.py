@@ -19,6 +19,7 @@ from fastprof.report.model import Report
 from fastprof.report.origin import is_users
 from fastprof.report.source_files import is_source, missing_text
 from fastprof.tables.cells import Table, duration, number, with_percent
+from fastprof.tables.compilations import compile_lines, compile_tables
 from fastprof.tables.findings import explained, not_judged, unchecked
 from fastprof.tables.gpu import gpu_lines, has_gpu, unseen_lines
 from fastprof.tables.loaders import loader_tables
@@ -39,6 +40,7 @@ def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Marku
         ("findings", "Findings", _findings(report)),
         ("steps", "Steps", _steps(report)),
         ("phases", "Phases of the run", _tables([phases_table(report)])),
+        ("compilations", "Compilations", _compilations(report)),
         ("sections", "Sections", _tables([tables.section_table(report)])),
         ("flame", "Flame graph", _drawn("flame", data)),
         ("functions", "Functions", _functions(report, data)),
@@ -68,6 +70,11 @@ def _functions(report: Report, data: Container[str]) -> list[Markup]:
 
 def _tables(made: Iterable[Table]) -> list[Markup]:
     return [table(tables.limited(each)) for each in made if each.rows]
+
+
+def _compilations(report: Report) -> list[Markup]:
+    unknown = [el("p", line) for line in compile_lines(report)]
+    return [*unknown, *_tables(compile_tables(report))]
 
 
 def _gpu(report: Report) -> list[Markup]:
