@@ -130,3 +130,54 @@ def test_a_forked_child_keeps_none_and_the_parent_goes_on(tmp_path) -> None:
     history = load(path).snapshot.history
     assert history is not None
     assert len(history.segments) >= 2
+
+
+def test_a_planted_change_is_logged_and_reported_with_its_function(tmp_path) -> None:
+    path = tmp_path / "run.fprof"
+    code = """
+import sys, time
+import fastprof
+from fastprof.session.history import part
+
+part.SEGMENT_S = 0.1
+
+def decode(seconds):
+    time.sleep(seconds)
+
+def work():
+    time.sleep(0.004)
+
+values = []
+with fastprof.Profiler(
+    output=sys.argv[1], log_every=20, logger=lambda metrics, step: values.append(metrics)
+) as prof:
+    history = prof._run.parts.of(part.History)
+    since = 0
+    for i in range(2500):
+        segments = history._segments
+        watcher = history._watcher
+        if not since and watcher is not None and watcher.knows:
+            since = i
+        with fastprof.profile_section("data"):
+            decode(0.03 if since else 0.001)
+        with fastprof.profile_section("forward"):
+            work()
+        prof.step()
+        if segments is not None and segments.changes:
+            break
+    for _ in range(25):
+        prof.step()
+print(since + 1)
+name = "profile/train/step_ms_change_percent"
+print([m[name] for m in values if name in m][-1])
+"""
+    result = run_child(code, str(path)).check()
+    since, percent = result.stdout.split()
+    (line,) = [line for line in result.stderr.splitlines() if "steps take" in line]
+    assert "data +" in line
+    assert "in decode (child.py:" in line
+    (change,) = load(path).snapshot.history.changes
+    assert change.text in line
+    assert abs(change.first + 1 - int(since)) <= 60
+    assert float(percent) > 100
+    assert any(change.text in note for note in load(path).notes)

@@ -46,6 +46,7 @@ _NEVER_ONE = frozenset({
     ("windows.py", "operators"),  # too many of them
     ("run_phases.py", "times"),  # more than one: the line above tests that
     ("progress.py", "steps"),  # per second
+    ("explain.py", "steps"), ("explain.py", "grows"),  # no counts: a moment, a name
     ("live/heard.py", "others"),  # more than one: the line itself tests that
     ("chapters.py", "times"),  # a ratio
     ("codec.py", "rows"), ("kinds.py", "rows"), ("gpu_health.py", "samples"),

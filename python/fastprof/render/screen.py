@@ -9,7 +9,7 @@ from typing import TextIO
 from fastprof.names import elided, readable
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
-from fastprof.report.notes import has_functions
+from fastprof.report.notes import changes_of, has_functions
 from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.threads import training_thread
 from fastprof.report.waits import wait_for_children, without_waits
@@ -37,6 +37,8 @@ _NO_TREE = "None of your functions took 1 % of the time. Library functions with 
 _KIND = 0.01
 #: A process that waits for a larger share of the run for child processes leaves them the training.
 _IN_CHILDREN = 0.25
+#: Changes of the step time.
+_MOST_CHANGES = 2
 #: A phase with a smaller share of the run is left out.
 _PHASE = 0.005
 
@@ -54,7 +56,7 @@ def screen_lines(report: Report, width: int, most: int = LINES) -> list[str]:
     lines: list[str] = []
     for sections, functions, findings, why, notes in _SIZES:
         blocks = (
-            headline(report, width),
+            [*headline(report, width), *_changes(report, width)],
             verdict_lines(report, width, findings, why),
             _steps(report, width, sections),
             _functions(report, width, functions),
@@ -241,6 +243,14 @@ def _functions(report: Report, width: int, most: int) -> list[str]:
     drawn = table_lines(table, width)
     head = wrapped(_NO_TREE, width) if report.has_tree else []
     return [*head, drawn[0], *drawn[2:]]
+
+
+def _changes(report: Report, width: int) -> list[str]:
+    """Return the latest changes of the step time during the run."""
+    lines: list[str] = []
+    for text in changes_of(report.snapshot)[-_MOST_CHANGES:]:
+        lines += wrapped(f"{text[:1].upper()}{shortened(text[1:], 1000)}.", width, rest="  ")
+    return lines
 
 
 def _remarks(report: Report, width: int, most: int) -> list[str]:

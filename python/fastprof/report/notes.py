@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from fastprof.names import printable
 from fastprof.report.correct import HOOK
 from fastprof.report.figures import counted, duration, percent, plural
 from fastprof.report.gpu_notes import gpu_notes
@@ -56,6 +57,7 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             "Synchronized: sections wait for the GPU before each clock reading, so their times "
             "include GPU work and the loop runs slower than without."
         )
+    notes += [f"Over time: {text}." for text in changes_of(snapshot)]
     notes += gpu_notes(snapshot, gpu)
     if snapshot.steps.skipped:
         notes.append(
@@ -80,6 +82,12 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             f"Section entries still open, whose time is not in the table: {counted(opened)}."
         )
     return tuple(dict.fromkeys(notes))
+
+
+def changes_of(snapshot: Snapshot) -> list[str]:
+    """Return sentences on changes of the step time during the run."""
+    history = snapshot.history
+    return [] if history is None else [printable(change.text) for change in history.changes]
 
 
 def _window_notes(snapshot: Snapshot) -> Iterator[str]:

@@ -37,6 +37,8 @@ class Changes:
         self._left = _MOST
         self._usual_ns = 0.0  # median of the steps to compare with; 0: unknown
         self._look_ns = 0  # what one look costs; 0: unknown
+        #: Whether somebody asked for a window.
+        self._asked = False
         #: Number of steps after which :meth:`are_there` is due.
         self.due = maxsize
 
@@ -46,6 +48,10 @@ class Changes:
             cost_ns = self._look_ns + _INTERRUPTS_NS
             rarely = int(cost_ns / (_MAY_COST * self._usual_ns)) if self._usual_ns else 0
             self.due = count + max(_EVERY, rarely)
+
+    def ask(self) -> None:
+        """Let :meth:`are_there` find a change at the next look; any thread may call this."""
+        self._asked = True
 
     def stop(self) -> None:
         """Look no more until :meth:`plan`."""
@@ -58,7 +64,7 @@ class Changes:
         times = array("q", window.get("wall_ns", b""))
         waits = array("q", window.get("cpu_wait_ns", b"")) or (0,) * len(times)
         walls = [wall - wait for wall, wait in zip(times, waits, strict=True)]
-        found = self._stage() != self._seen
+        found, self._asked = self._asked or self._stage() != self._seen, False
         if len(walls) >= _LAST:
             now = median(walls)
             if self._usual_ns and now:

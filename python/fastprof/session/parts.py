@@ -140,6 +140,8 @@ def make_parts(run: Shared, options: Options) -> Parts:
     hook = FunctionHook(recorder, options.functions, options.schedule, faults)
     trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
     stages = Stages(recorder, lambda tag: run.loading.registry.entries[tag].name)
+    changes = Changes(recorder, lambda: stages.number)
+    history = History(recorder, memory.last, faults, lambda: stages.number, changes.ask)
     ranks = LiveRanks(recorder, identity, options.ranks, faults)
     operators = OperatorWindows(options.operators, faults, hook, rank)
     phase = RunPhase(recorder)
@@ -152,7 +154,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
         faults,
         own_time,
         run.report,
-        lambda: {**ranks.metrics, **stages.metrics()},
+        lambda: {**ranks.metrics, **stages.metrics(), **history.metrics()},
         pace if options.log_every else None,
     )
     budget = Budget(
@@ -170,11 +172,10 @@ def make_parts(run: Shared, options: Options) -> Parts:
         options.skip_first,
         hook.stop,
         run.switch_sections,
-        Changes(recorder, lambda: stages.number),
+        changes,
     )
     run.loading.join(phase, windows, metrics)
     outputs = Outputs(resolve(options.output), faults, run.report, identity, aside)
-    history = History(recorder, memory.last, faults)
     reach = Reach(
         str(outputs.paths[0].parent) if outputs.paths else "",
         identity,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.session.faults import Faults
     from fastprof.session.history.segments import Segments
+    from fastprof.session.history.watcher import Suspicion, Watcher
     from fastprof.snapshot import Snapshot
+    from fastprof.snapshot.history import Segment
 
 #: Seconds of a segment, and the fewest steps in it.
 SEGMENT_S = 5.0
 FEWEST_STEPS = 8
+#: A change is named without its function after this many segments.
+_WAITS = 6
+#: A run logs at most this many changes; all are in its report.
+_MOST_SAID = 8
 #: The end of the run waits this long for a segment that is being made.
 _PATIENCE_S = 2.0
 _NS_PER_S = 1e9
@@ -30,6 +36,8 @@ class History(Part):
 
     Args:
         gpu: returns GPU memory in bytes: allocated, reserved; None: unknown.
+        stage: returns the number of the run's current stage.
+        ask_functions: lets the next window of functions open soon.
     """
 
     kind = "history"
@@ -39,12 +47,22 @@ class History(Part):
         recorder: Recorder,
         gpu: Callable[[], tuple[int, int] | None],
         faults: Faults,
+        stage: Callable[[], int] = lambda: 0,
+        ask_functions: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
         self._gpu = gpu
         self._faults = faults
+        self._stage = stage
+        self._ask_functions = ask_functions
         self._clock = clock
+        self._watcher: Watcher | None = None
+        #: A change whose functions are not known yet, and for how many segments.
+        self._open: Suspicion | None = None
+        self._waited = 0
+        self._said = 0
+        self._change_percent = 0.0
         self._segments: Segments | None = None
         self._due = 0.0
         self._began_ns = 0
@@ -76,14 +94,48 @@ class History(Part):
         try:
             if self._segments is None:
                 from fastprof.session.history.segments import Segments
+                from fastprof.session.history.watcher import Watcher
 
                 self._segments = Segments(self._recorder, self._gpu, self._began_ns)
-            self._segments.take(fewest)
+                self._watcher = Watcher()
+            made = self._segments.take(fewest)
+            if made is not None and self._watcher is not None:
+                self._look(made, self._segments, self._watcher)
         except own_errors() as error:  # the run goes on without
             self._on = False
             self._faults.add("history_errors", "The run is no longer kept over time", error)
         finally:
             self._making.release()
+
+    def _look(self, made: Segment, segments: Segments, watcher: Watcher) -> None:
+        from fastprof.session.history.explain import is_named, needs_functions
+
+        found = watcher.add(made, self._stage())
+        waiting = self._open
+        if found is None and waiting is not None:
+            found = replace(waiting, since=(*waiting.since, made))
+        if found is None or not is_named(found, segments.sections):
+            self._open = None
+            return
+        if waiting is None or found.first != waiting.first:
+            self._waited = 0
+        self._open = found
+        if needs_functions(found) and self._waited < _WAITS:
+            self._waited += 1
+            self._ask_functions()
+            return
+        self._open = None
+        change = segments.explained(found)
+        self._change_percent = 100.0 * (change.after_ns / max(1, change.before_ns) - 1)
+        if change.after_ns > change.before_ns and self._said < _MOST_SAID:
+            self._said += 1
+            self._faults.log(f"fastprof: {change.text}")
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the last change of the step time; nothing while none can be found."""
+        if self._watcher is None or not (self._watcher.knows or self._change_percent):
+            return {}
+        return {"profile/train/step_ms_change_percent": self._change_percent}
 
     def end(self, count: int) -> None:
         """Make the last segment, if there were others: it needs some steps."""

@@ -11,9 +11,12 @@ from fastprof.capture.convert import key_from
 from fastprof.clock import time
 from fastprof.session.environment.resident import resident_bytes
 from fastprof.session.history.contexts import RunContexts
+from fastprof.session.history.explain import sentence, side_of
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import (
+    MAX_CHANGES,
     SAMPLED,
+    Change,
     History,
     Sampled,
     Segment,
@@ -25,6 +28,7 @@ from fastprof.snapshot.history import (
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
+    from fastprof.session.history.watcher import Suspicion
 
 _NS_PER_S = 1e9
 _MOST_SECTIONS = 64
@@ -47,6 +51,7 @@ class Segments:
         #: Names of top-level sections; segments have their numbers.
         self.sections: list[str] = []
         self.segments: list[Segment] = []
+        self.changes: list[Change] = []
         self._next = 0  # number of the first step that is in no segment
         self._began_ns = began_ns
         now_ms = time.time_ns() // 10**6
@@ -135,6 +140,23 @@ class Segments:
             ),
         )
 
+    def explained(self, change: Suspicion) -> Change:
+        """Return a change with its sentence."""
+        keys = [key_from(description) for description in self._contexts.keys]
+        contexts = self._contexts.table(range(len(keys)))
+        text = sentence(change, self.sections, contexts, keys, self._began_unix_ms)
+        before, since = side_of(change.before), side_of(change.since)
+        made = Change(
+            kind="drift" if change.drift else "shift",
+            first=change.first,
+            at_ns=change.at_ns,
+            before_ns=round(before.step_ms * 1e6),
+            after_ns=round(since.step_ms * 1e6),
+            text=text,
+        )
+        self.changes = [*self.changes, made][-MAX_CHANGES:]
+        return made
+
     def history(self, keys: Sequence[Key]) -> tuple[tuple[Key, ...], History | None]:
         """Return the history, and ``keys`` with those that it needs in addition."""
         if not self.segments:
@@ -153,6 +175,7 @@ class Segments:
             began_unix_ms=self._began_unix_ms,
             contexts=self._contexts.table([known[key] for key in described]),
             segments=tuple(frozen(segment) for segment in self.segments),
+            changes=tuple(self.changes),
         )
 
 

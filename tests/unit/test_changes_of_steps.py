@@ -1,0 +1,209 @@
+"""When a run has changed, and when it has not: simulated segments."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastprof.comparison.stats.changepoint import Watch, change_in
+from fastprof.results.report import build_report
+from fastprof.session.history.watcher import Watcher
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.history import Change, History, SegmentSteps, bucket
+from helpers import ROOT
+
+
+def imported(path: str) -> Any:
+    """Return a script as a module."""
+    spec = importlib.util.spec_from_file_location("planted_changes", ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as dataclasses expect
+    spec.loader.exec_module(module)
+    return module
+
+
+changes = imported("benchmarks/changes.py")
+
+#: Segments of 5 s in an hour.
+_HOUR = 720
+
+
+def alarms(values: Sequence[float]) -> list[int]:
+    """Return the places at which a change was found; the watch begins anew after each."""
+    watch, found = Watch(), []
+    for i, value in enumerate(values):
+        change = watch.add(value)
+        if change is not None:
+            found.append(i)
+            watch.restart(0)
+    return found
+
+
+def normal(drawn: random.Random, n: int, sd: float = 0.02) -> list[float]:
+    return [drawn.gauss(0, sd) for _ in range(n)]
+
+
+def heavy(drawn: random.Random, n: int) -> list[float]:
+    """Return noise with Student's t of 3 degrees of freedom."""
+
+    def one() -> float:
+        squares = sum(drawn.gauss(0, 1) ** 2 for _ in range(3))
+        return 0.02 * drawn.gauss(0, 1) / math.sqrt(squares / 3)
+
+    return [one() for _ in range(n)]
+
+
+def dependent(drawn: random.Random, n: int, phi: float = 0.8) -> list[float]:
+    """Return first-order autoregressive noise with a standard deviation of 2 %."""
+
+    def values() -> Iterator[float]:
+        x = 0.0
+        for _ in range(n):
+            x = phi * x + 0.02 * math.sqrt(1 - phi * phi) * drawn.gauss(0, 1)
+            yield x
+
+    return list(values())
+
+
+def mixed(drawn: random.Random, n: int) -> list[float]:
+    """Return slow noise with pauses: 3 % of the segments are up to 20 % longer."""
+    slow = dependent(drawn, n)
+    return [
+        x + drawn.gauss(0, 0.01) + (0.2 * drawn.random() if drawn.random() < 0.03 else 0.0)
+        for x in slow
+    ]
+
+
+NOISE = [normal, heavy, dependent, mixed]
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_a_healthy_run_has_no_alarm(noise) -> None:
+    assert alarms(noise(random.Random(11), 12 * _HOUR)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", NOISE)
+def test_a_healthy_run_of_250_hours_has_at_most_one_alarm(noise) -> None:
+    assert len(alarms(noise(random.Random(12), 250 * _HOUR))) <= 1
+
+
+@pytest.mark.parametrize("part", [0.05, 0.1, 0.25])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_shift_is_found_within_a_minute_at_its_segment(part: float, seed: int) -> None:
+    drawn = random.Random(seed)
+    watch = Watch()
+    for value in normal(drawn, 50, sd=0.005):
+        assert watch.add(value) is None
+    found, since, ago = None, 0, 0
+    for value in normal(drawn, 12, sd=0.005):
+        since += 1
+        change = watch.add(math.log1p(part) + value)
+        if change is not None:
+            found, ago = change
+            break
+    assert found is not None
+    assert not found.drift
+    assert abs(ago - since) <= 2
+    assert math.expm1(found.after - found.before) == pytest.approx(part, abs=0.02)
+
+
+def test_a_drift_is_found_as_one() -> None:
+    drawn = random.Random(4)
+    values = [0.002 * i + x for i, x in enumerate(normal(drawn, 150, sd=0.005))]
+    watch, found = Watch(), []
+    for value in values:
+        change = watch.add(value)
+        if change is not None:
+            found.append(change[0])
+            watch.restart(0)
+    assert found
+    assert all(change.drift and change.after > change.before for change in found)
+
+
+def test_a_single_pause_is_no_change() -> None:
+    drawn = random.Random(6)
+    values = normal(drawn, 200, sd=0.002)
+    values[120] += 3.0
+    assert alarms(values) == []
+
+
+def test_few_values_are_no_change() -> None:
+    assert change_in([0.0] * 8 + [1.0]) is None
+    assert change_in([0.0] * 8 + [1.0, 1.0]) is not None
+
+
+# ---- a run's segments, with a planted change
+
+
+@pytest.mark.parametrize("kind", changes.KINDS, ids=lambda kind: kind.name.replace(" ", "-"))
+@pytest.mark.parametrize("part", [0.05, 0.25])
+def test_a_planted_change_is_found_and_named(kind, part: float) -> None:
+    assert changes.judged(kind, part, 3) == (True, True, True, True)
+
+
+def test_healthy_runs_have_no_line() -> None:
+    drawn = random.Random(8)
+    assert changes.changes(None, 0.0, drawn, 2 * _HOUR, noise=0.02) == []
+
+
+def test_the_sentence_has_the_step_the_size_the_section_the_function_and_memory() -> None:
+    kind = next(kind for kind in changes.KINDS if kind.leaks)
+    found = changes.changes(kind, 0.2, random.Random(1), 72)
+    text = changes.text_of(found[0][1])
+    assert text.startswith("since step 60,001 (")
+    assert "steps take 20." in text or "steps take 19." in text
+    assert "backward +" in text
+    assert "in loss (loss.py:10)" in text
+    assert "memory of the process grows 9" in text
+
+
+def test_a_machine_that_is_slower_is_named_as_such_if_it_is_much() -> None:
+    everything = changes.Kind("slower machine", None)
+    assert changes.changes(everything, 0.1, random.Random(2), 90) == []
+    ((_, change),) = changes.changes(everything, 0.3, random.Random(2), 90)
+    assert "all parts of a step by the same factor" in changes.text_of(change)
+
+
+def test_another_stage_begins_anew() -> None:
+    watcher, drawn = Watcher(), random.Random(3)
+    for i in range(120):
+        stage = i // 60
+        kind = changes.KINDS[0] if stage else None
+        assert watcher.add(changes.segment(i, drawn, kind, 0.5, 0.005), stage) is None
+
+
+def test_steps_without_functions_are_not_compared_with_steps_that_have_them() -> None:
+    watcher, drawn = Watcher(), random.Random(3)
+    for i in range(120):
+        made = changes.segment(i, drawn, None, 0.0, 0.005)
+        if i < 60:
+            made = replace(made, plain=SegmentSteps(), full=slower(made.plain))
+        assert watcher.add(made, 0) is None
+
+
+def slower(steps: SegmentSteps) -> SegmentSteps:
+    ns = 2 * steps.sum_ns
+    return replace(steps, sum_ns=ns, hist=((bucket(ns // steps.count), steps.count),))
+
+
+# ---- the report
+
+
+def test_the_report_has_the_change(capsys) -> None:
+    text = "since step 501 (14:03) steps take 18.0 % longer (48.2 ms instead of 40.8): data +7 ms"
+    change = Change("shift", 500, 10**9, 40_800_000, 48_200_000, text)
+    snapshot = Snapshot({}, 10**9, history=History(changes=(change,)))
+    report = build_report(snapshot)
+    assert f"Over time: {text}." in report.notes
+    report.show()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"S{text[1:]}." in shown
