@@ -173,6 +173,19 @@ def test_a_machine_that_is_slower_is_named_as_such_if_it_is_much() -> None:
     assert "all parts of a step by the same factor" in changes.text_of(change)
 
 
+def test_a_wait_that_became_shorter_meanwhile_is_named() -> None:
+    found = changes.changes(changes.KINDS[2], 0.25, random.Random(1), 72)
+    change = found[0][1]
+
+    def waiting(segment):
+        plain = segment.plain
+        return replace(segment, plain=replace(plain, cpu_wait_ns=plain.count * 5_000_000))
+
+    busy = replace(change, before=tuple(map(waiting, change.before)))
+    assert "in spite of waiting for a CPU -5.00 ms" in changes.text_of(busy)
+    assert "in spite" not in changes.text_of(change)
+
+
 def test_another_stage_begins_anew() -> None:
     watcher, drawn = Watcher(), random.Random(3)
     for i in range(120):

@@ -113,7 +113,7 @@ def _causes(
         found.append("all parts of a step by the same factor, as on a slower machine")
     else:
         differences = _by_section(before, since, sections)
-        named = [name for name in differences if differences[name] / whole >= _CAUSE]
+        named = [name for name in differences if abs(differences[name] / whole) >= _CAUSE]
         for name in sorted(named, key=lambda name: -abs(differences[name]))[:2]:
             where = _function(before, since, name, contexts, keys, differences[name])
             found.append(f"{name} {_signed(differences[name])}{where}")
@@ -125,6 +125,8 @@ def _causes(
         ms = since.per_step(now) - before.per_step(was)
         if ms / whole >= _CAUSE:
             found.append(f"{name} {_signed(ms)} of it")
+        elif ms / whole <= -_CAUSE:  # the change is larger without it
+            found.append(f"in spite of {name} {_signed(ms)}")
     faults = since.steps.faults / since.steps.count - before.steps.faults / before.steps.count
     if whole > 0 and faults >= 1:
         found.append(f"{faults:.0f} more page faults per step wait for the disk")
