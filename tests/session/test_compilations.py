@@ -122,6 +122,27 @@ def test_a_compilation_in_another_thread_is_by_the_compilers_clock(compiler) -> 
     assert report.compilations.ms == report.compilations.within_ms == 30
 
 
+def test_a_step_that_does_not_compile_reads_nothing(compiler, monkeypatch) -> None:
+    """It looks for the callbacks, at most once per step: 0.5 us with torch."""
+    reads: list[int] = []
+    looks: list[int] = []
+    step_now = [0]
+    events, check = compiler.events, compiler.check
+    monkeypatch.setattr(
+        compiler, "events", lambda *at: reads.append(step_now[0]) or list(events(*at))
+    )
+    monkeypatch.setattr(compiler, "check", lambda: looks.append(step_now[0]) or check())
+
+    def in_step(step: int) -> None:
+        step_now[0] = step
+        if step == 5:
+            compiler.compile(0.001)
+
+    run_with(compiler, in_step)
+    assert set(reads) == {5, 9}  # around the compilation, and at the end of the run
+    assert max(map(looks.count, range(5))) <= 1
+
+
 def test_a_failure_costs_the_compilations_and_nothing_else(compiler) -> None:
     def in_step(step: int) -> None:
         if step == 3:
