@@ -9,18 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastprof
 import pytest
 from fastprof.report.findings import Examination, Finding
+from fastprof.results.report import build_report
 from fastprof.trial import trial as course
 from fastprof.trial import verdict
 from fastprof.trial.choose import spoken_for
 from fastprof.trial.interventions import BY_ID, INTERVENTIONS, chosen
+from fastprof.trial.keep import keep, measured
 from fastprof.trial.losses import judged
 from fastprof.trial.model import Answer, Call, Candidate, Plan, TrialData, Tried
 from fastprof.trial.patch import diff, edited_call
 from fastprof.trial.result import TrialResult
 from fastprof.trial.runs import Failure, Runs
 from helpers import examples
+from unit.findings_runs import run
 
 WORKERS = Candidate(
     "workers", {"workers": {"num_workers": 2}}, "DataLoader(num_workers=2)", "data-loading", 10.0
@@ -277,6 +281,21 @@ def test_a_diff_names_what_it_lacks(tmp_path: Path) -> None:
     assert "+    data, batch_size=8, num_workers=2,\n" in text
     assert left == ["train.py:7 DataLoader(num_workers=2)"]
     assert path.read_text(encoding="utf-8") == SOURCE
+
+
+def test_the_first_recording_shows_the_measured_saving_with_the_estimate(tmp_path: Path) -> None:
+    snapshot = run({"data": 40, "forward": 30, "backward": 25, "optimizer": 5})
+    report = build_report(snapshot)
+    assert "measured: " not in report.to_text(full=True)
+    path = tmp_path / "first.fprof"
+    one = Tried(WORKERS, "real", 3, 28.0, 10.2, 9.1, 11.4)
+    keep(report, TrialData("train.py", "", 60, 38.2, 3, (one,)), path)
+    kept = fastprof.load(path)
+    finding = next(f for f in kept.findings if f.rule == "data-loading")
+    assert finding.measured == "10.2 ms (9.10 to 11.4)"
+    assert "measured: 10.2 ms (9.10 to 11.4)]" in " ".join(kept.to_text(full=True).split())
+    # A fix that did not help says nothing of the finding.
+    assert measured(replace(one, status="other losses")) == ""
 
 
 def test_a_fix_is_tried_if_its_rule_fired_or_lacked_a_proof() -> None:
