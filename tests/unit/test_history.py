@@ -232,7 +232,7 @@ def test_a_part_has_the_times_of_its_steps_only() -> None:
 def test_a_part_is_rounded_to_segments() -> None:
     part = part_of_run(slower(), range(260, 261))
     assert part.steps.count == _STEPS
-    assert part.meta["first_step"] == _STEPS + 1
+    assert "Only steps 251 to 500 of 3000" in part.notes[0]
 
 
 def test_a_part_that_the_run_lacks_is_refused() -> None:
@@ -285,6 +285,7 @@ def test_two_parts_of_one_run_are_compared(saved, capsys) -> None:
     assert main(["compare", saved, "--at", "1501"]) == 0
     out = capsys.readouterr().out
     assert "before step 1501" in out
+    assert "Settings that differ" not in out
     assert "data" in out
     assert main(["compare", saved, "--at", "0"]) == 2
     assert "expected a step" in capsys.readouterr().err

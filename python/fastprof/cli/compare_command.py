@@ -119,12 +119,11 @@ def _percentage(noise: str) -> float:
 def _parts(options: argparse.Namespace) -> list[tuple[Run, ...]]:
     if len(options.files) != 1 or options.before is not None or options.after is not None:
         raise ValueError("--at compares two parts of one run: name one file")
-    parts = two_parts(load(options.files[0]), options.at)
-    first = parts[1].meta["first_step"]
+    before, since, first = two_parts(load(options.files[0]), options.at)
     names = f"before step {first}", f"since step {first}"
     return [
         tuple(replace(run, label=name) for run in side)
-        for side, name in zip(open_sides(parts), names, strict=True)
+        for side, name in zip(open_sides([before, since]), names, strict=True)
     ]
 
 

@@ -52,8 +52,10 @@ def chosen_part(report: Result, options: argparse.Namespace) -> Result:
     return build_report(part, correct_times=report.correct_times)
 
 
-def two_parts(report: Report, step: str) -> tuple[Result, Result]:
-    """Return the reports on a run before and from a step on.
+def two_parts(report: Report, step: str) -> tuple[Result, Result, int]:
+    """Return the reports on a run before and from a step on, and the number of that step.
+
+    It is the first one of a segment, the nearest to ``step``.
 
     Raises:
         ValueError: it is no number, or the run has no steps on one side.
@@ -75,7 +77,7 @@ def two_parts(report: Report, step: str) -> tuple[Result, Result]:
     edge = min(edges, key=lambda first: abs(first - at))
     sides = range(there.start, edge), range(edge, there.stop)
     before, after = (part_of_run(whole, side) for side in sides)
-    return build_report(before), build_report(after)
+    return build_report(before), build_report(after), edge + 1
 
 
 def snapshot_of(report: Report) -> Snapshot:

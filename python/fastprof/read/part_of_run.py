@@ -116,7 +116,7 @@ def part_of_run(snapshot: Snapshot, wanted: range) -> Snapshot:
         plain = _steps(snapshot, history, [s.plain for s in segments], plain=True, of=whole)
     phases = tuple(PhaseTime(RUN_PHASES[i], ns, 1) for i, ns in enumerate(whole.phases_ns) if ns)
     return Snapshot(
-        meta={**snapshot.meta, "first_step": whole.first + 1},
+        meta=dict(snapshot.meta),
         duration_ns=whole.end_ns - whole.start_ns,
         keys=snapshot.keys,
         threads=(tree,),
