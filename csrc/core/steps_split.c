@@ -91,11 +91,29 @@ end_delay(fp_thread *t, const fp_usage *now)
 
 /* ---- sections that cover their whole time ---- */
 
-static void
-begin_cover(fp_split *s, const fp_node *n, int64_t now)
+/* Is the CPU time of this cover only estimated? */
+static int
+estimates_cover(const fp_thread *t)
 {
+    return t->phases.plain && !t->split->cover_waits &&
+           t->steps->count % FP_COVERS_READ_EVERY != 0;
+}
+
+/* For how long a reading of the CPU time holds at the begin and end of a
+ * cover. */
+static int64_t
+cover_reach(const fp_thread *t)
+{
+    const fp_usage_meter *m = &t->split->usage;
+    return estimates_cover(t) ? m->end_ticks : m->near_ticks;
+}
+
+static void
+begin_cover(const fp_thread *t, const fp_node *n, int64_t now)
+{
+    fp_split *s = t->split;
     s->cover_since = now;
-    s->cover_cpu_ns = fp_usage_cpu(&s->usage, now);
+    s->cover_cpu_ns = fp_usage_cpu(&s->usage, now, cover_reach(t));
     s->cover_node = n;
     if (s->shares_cpus) {
         s->step.delay_ns += take_delay(s);
@@ -107,21 +125,29 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
  * long cover may have waited, and a later reading cannot tell in which
  * section. */
 static int64_t
-cpu_after(fp_split *s, int64_t ticks, int64_t now)
+cpu_after(const fp_thread *t, int64_t ticks, int64_t now)
 {
-    return ticks > s->usage.near_ticks / 4 ? fp_usage_cpu_read(&s->usage)
-                                           : fp_usage_cpu(&s->usage, now);
+    fp_split *s = t->split;
+    int64_t reach = cover_reach(t);
+    if (ticks <= (estimates_cover(t) ? reach : reach / 4)) {
+        return fp_usage_cpu(&s->usage, now, reach);
+    }
+    int64_t cpu_ns = fp_usage_cpu_read(&s->usage);
+    double on_ns = (double)(cpu_ns - s->cover_cpu_ns);
+    s->cover_waits = on_ns < 0.875 * (double)ticks * s->usage.ns_per_tick;
+    return cpu_ns;
 }
 
 /* Charges the cover from its begin to [now].  With [elsewhere] another thread
  * calls: the CPU time is unknown. */
 static void
-end_cover(fp_split *s, int64_t now, int elsewhere)
+end_cover(const fp_thread *t, int64_t now, int elsewhere)
 {
+    fp_split *s = t->split;
     int64_t end = s->in_gc ? s->gc_since : now;
     int64_t ticks = end > s->cover_since ? end - s->cover_since : 0;
     int64_t cpu_ns =
-        elsewhere ? 0 : cpu_after(s, ticks, now) - s->cover_cpu_ns;
+        elsewhere ? 0 : cpu_after(t, ticks, now) - s->cover_cpu_ns;
     fp_split_add_place(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
@@ -137,7 +163,7 @@ fp_split_cover(fp_thread *t, fp_kind kind, int64_t now)
     fp_split *s = t->split;
     if (s->covers++ == 0) {
         s->cover_kind = kind;
-        begin_cover(s, t->cur, now);
+        begin_cover(t, t->cur, now);
     }
 }
 
@@ -146,7 +172,7 @@ fp_split_uncover(fp_thread *t, int64_t now, int elsewhere)
 {
     fp_split *s = t->split;
     if (--s->covers == 0) {
-        end_cover(s, now, elsewhere);
+        end_cover(t, now, elsewhere);
     }
 }
 
@@ -217,8 +243,8 @@ charge_all(fp_thread *t, int64_t now, int measured)
         fp_split_gc_charge(t, now);
     }
     if (s->covers != 0) {
-        end_cover(s, now, 0);
-        begin_cover(s, s->cover_node, now);
+        end_cover(t, now, 0);
+        begin_cover(t, s->cover_node, now);
     }
     fp_waits_end_step(&t->waits, s->step.kind, measured);
     fp_split_end_places(s, measured);
@@ -336,7 +362,7 @@ fp_split_start(fp_thread *t, int64_t now)
         fp_usage_init(&t->split->usage, fp_usage_of_thread(&t->split->delay),
                       NULL);
         find_covers(t);
-        begin_cover(t->split, t->cur, now);
+        begin_cover(t, t->cur, now);
     }
     if (t->split->delay.file == 0) {
         fp_run_delay_open(&t->split->delay);

@@ -26,6 +26,10 @@ enum { FP_GC_GENERATIONS = 3 };
  * reading takes about 1 us. */
 enum { FP_DELAY_READ_EVERY = 10 };
 
+/* Of covers that do not wait, the CPU time is read in one plain step of so
+ * many; in the others they are estimated to have the CPU. */
+enum { FP_COVERS_READ_EVERY = 16 };
+
 /* Which sources observed a step.  The owner of the thread sets the current
  * ones. */
 enum {
@@ -68,6 +72,7 @@ typedef struct fp_split {
     int64_t cover_since;
     int64_t cover_cpu_ns;
     const fp_node *cover_node;
+    uint8_t cover_waits; /* the last one whose CPU time was read was off it */
     uint8_t in_gc;
     uint8_t gc_steps; /* steps that ended in the collection */
     int64_t gc_since;

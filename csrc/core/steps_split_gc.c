@@ -8,7 +8,7 @@ fp_split_gc_charge(fp_thread *t, int64_t now)
 {
     fp_split *s = t->split;
     int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
-    int64_t cpu_ns = fp_usage_cpu(&s->usage, now);
+    int64_t cpu_ns = fp_usage_cpu(&s->usage, now, s->usage.near_ticks);
     int64_t used_ns = cpu_ns - s->gc_cpu_ns;
     used_ns = used_ns > 0 ? used_ns : 0;
     s->cover_since =
@@ -35,7 +35,7 @@ fp_split_gc_begin(fp_thread *t, int64_t now)
         s->gc_since = now;
         s->gc_node = t->cur;
         s->gc_self_ticks = t->cur->self_ticks;
-        s->gc_cpu_ns = fp_usage_cpu(&s->usage, now);
+        s->gc_cpu_ns = fp_usage_cpu(&s->usage, now, s->usage.near_ticks);
     }
 }
 

@@ -105,10 +105,10 @@ fp_usage_cpu_read(fp_usage_meter *m)
     return told(m, cpu_ns);
 }
 
-static int64_t
-cpu_within(fp_usage_meter *m, int64_t now, int64_t ticks)
+int64_t
+fp_usage_cpu(fp_usage_meter *m, int64_t now, int64_t reach)
 {
-    if (m->read_ns < 0 || now >= m->read_at + ticks ||
+    if (m->read_ns < 0 || now >= m->read_at + reach ||
         now <= m->read_at - m->near_ticks) {
         return fp_usage_cpu_read(m);
     }
@@ -116,18 +116,12 @@ cpu_within(fp_usage_meter *m, int64_t now, int64_t ticks)
     return told(m, reckon(m, now));
 }
 
-int64_t
-fp_usage_cpu(fp_usage_meter *m, int64_t now)
-{
-    return cpu_within(m, now, m->near_ticks);
-}
-
 fp_usage
 fp_usage_begin(fp_usage_meter *m, int64_t now)
 {
     m->read_ns = m->told_ns = -1;
     m->off_ns = 0;
-    fp_usage usage = {fp_usage_cpu(m, now), -1, -1, -1};
+    fp_usage usage = {fp_usage_cpu(m, now, m->near_ticks), -1, -1, -1};
     m->source.counts(m->source.ctx, &usage);
     return usage;
 }
@@ -145,7 +139,7 @@ fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
              int64_t now)
 {
     fp_usage usage = *before;
-    usage.cpu_ns = cpu_within(m, now, m->end_ticks);
+    usage.cpu_ns = fp_usage_cpu(m, now, m->end_ticks);
     double wall_ns = (double)ticks * m->ns_per_tick;
     m->off_ns += wall_ns - (double)(usage.cpu_ns - before->cpu_ns);
     m->off_ns = m->off_ns > 0 ? m->off_ns : 0;

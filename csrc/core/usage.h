@@ -3,8 +3,9 @@
  *
  * A reading of the CPU time is extrapolated for FP_USAGE_NEAR_NS before and
  * after it, as if the thread had the CPU all the time; the next reading
- * corrects the error.  At the end of a step, that is up to FP_USAGE_FAR_NS, as
- * long as readings find that the thread does have the CPU.  The counts are
+ * corrects the error.  At the end of a step, and in all of a step without the
+ * function hook, that is up to FP_USAGE_FAR_NS, as long as readings find that
+ * the thread does have the CPU.  The counts are
  * read once the thread was off the CPU, since the last reading, for longer
  * than FP_USAGE_NEAR_NS and 1/1024 of the step.  Shorter absences appear in a
  * later step.
@@ -56,9 +57,10 @@ void
 fp_usage_init(fp_usage_meter *m, fp_usage_source source,
               const fp_clock *clock);
 
-/* CPU time at [now], which is close to the present; never decreases. */
+/* CPU time at [now], which is close to the present; never decreases.  [reach]:
+ * near_ticks or end_ticks, for how long a reading is extrapolated. */
 int64_t
-fp_usage_cpu(fp_usage_meter *m, int64_t now);
+fp_usage_cpu(fp_usage_meter *m, int64_t now, int64_t reach);
 
 /* The same, always read. */
 int64_t

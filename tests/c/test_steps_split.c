@@ -467,6 +467,56 @@ FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
     finish(t, &m);
 }
 
+/* A thread without the function hook, whose steps take 85 us after a data
+ * section of 100 us.  The section waits if [waits].  Counts the readings of
+ * the CPU time in the last 160 of 200 steps. */
+static int64_t
+readings_in_plain_steps(int waits, int64_t *covered_cpu_ns)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    int64_t now = 0;
+    fp_clock clock;
+    fp_clock_init_reader(&clock, read_ticks, &now, 1e-9);
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_usage_meter *meter = &t->split->usage;
+    meter->clock = &clock;
+    meter->ns_per_tick = 1;
+    meter->near_ticks = meter->end_ticks = FP_USAGE_NEAR_NS;
+    CHECK_INT(fp_thread_begin_unprofiled(t, 0), FP_OK);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
+    int64_t readings = 0;
+    for (int step = 0; step < 200; step++) {
+        uint64_t reckoned = meter->reckoned;
+        now += 1000;
+        u.cpu_ns += 1000;
+        open_data(t, now);
+        now += 100000;
+        u.cpu_ns += waits ? 0 : 100000;
+        fp_thread_close_section(t, DATA, NULL, 0, now);
+        now += 84000;
+        u.cpu_ns += 84000;
+        fp_thread_end_step(t, now);
+        readings += step < 40 ? 0 : 3 - (int64_t)(meter->reckoned - reckoned);
+    }
+    *covered_cpu_ns = t->split->plain->sum.covered_cpu_ns;
+    CHECK_INT(t->split->plain->sum.kind[FP_KIND_DATA], 200 * 100000);
+    fp_thread_end_unprofiled(t, 1, now);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, now), FP_OK);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+    return readings;
+}
+
+FP_TEST(split_plain_steps_seldom_read_the_cpu_time_of_data_sections)
+{
+    int64_t cpu_ns;
+    CHECK(readings_in_plain_steps(0, &cpu_ns) < 60); /* of 480 */
+    CHECK_INT(cpu_ns, 200 * 100000);
+    CHECK(readings_in_plain_steps(1, &cpu_ns) >= 160);
+    CHECK(cpu_ns >= 0 && cpu_ns < 200000);
+}
+
 FP_TEST(split_a_collection_without_a_reported_end_is_dropped)
 {
     fake_memory m = {0};

@@ -83,12 +83,12 @@ FP_TEST(usage_extrapolates_from_a_near_reading)
     CHECK_INT(at.cpu_ns, 5000);
     for (int i = 0; i < 19; i++) {
         pass(&l, 1000, true);
-        CHECK_INT(fp_usage_cpu(&m, l.now), l.cpu_ns);
+        CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), l.cpu_ns);
     }
     CHECK_UINT(l.readings, 1);
     CHECK_UINT(m.reckoned, 19);
     pass(&l, 1000, true);
-    CHECK_INT(fp_usage_cpu(&m, l.now), l.cpu_ns);
+    CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), l.cpu_ns);
     CHECK_UINT(l.readings, 2);
     /* A new start drops the last reading. */
     (void)fp_usage_begin(&m, l.now);
@@ -107,7 +107,7 @@ FP_TEST(usage_estimates_are_close_and_never_go_back)
         for (int i = 0; i < 2000; i++) {
             pass(&l, fake_below(&state, 9000), fake_below(&state, 2) == 0);
             int64_t now = l.now, truth = l.cpu_ns;
-            int64_t said = fp_usage_cpu(&m, now);
+            int64_t said = fp_usage_cpu(&m, now, m.near_ticks);
             CHECK(said >= last);
             CHECK(said >= truth - FP_USAGE_NEAR_NS);
             CHECK(said <= truth + FP_USAGE_NEAR_NS + l.late);
@@ -216,7 +216,7 @@ FP_TEST(usage_without_a_clock_always_reads)
                   &l.clock);
     CHECK(m.clock == NULL); /* an external timer is not real time */
     fp_usage at = fp_usage_begin(&m, l.now);
-    CHECK_INT(fp_usage_cpu(&m, l.now), 5000);
+    CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), 5000);
     (void)fp_usage_end(&m, &at, 0, l.now);
     CHECK_UINT(l.readings, 3);
     CHECK_UINT(l.counts, 2);
@@ -231,12 +231,12 @@ FP_TEST(usage_does_not_extrapolate_unknown_values)
     l.cpu_ns = -1;
     fp_usage at = fp_usage_begin(&m, l.now);
     CHECK_INT(at.cpu_ns, -1);
-    CHECK_INT(fp_usage_cpu(&m, l.now + 2), -1);
+    CHECK_INT(fp_usage_cpu(&m, l.now + 2, m.near_ticks), -1);
     CHECK_UINT(m.reckoned, 0);
     /* Another thread's clock, as after a fork, starts again. */
     l.cpu_ns = 90000000;
-    CHECK_INT(fp_usage_cpu(&m, l.now), 90000000);
+    CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), 90000000);
     l.cpu_ns = 0;
     pass(&l, 50000, true);
-    CHECK_INT(fp_usage_cpu(&m, l.now), 50000);
+    CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), 50000);
 }

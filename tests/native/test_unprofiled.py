@@ -289,3 +289,66 @@ def test_the_warm_up_stays_what_it_was_when_a_step_begins_anew() -> None:
     recorder.stop_sections()
     steps = take_snapshot(recorder).steps
     assert (steps.count, steps.skipped) == (3, 1)
+
+
+def inner(name: str) -> None:
+    with profile_section(name):
+        leaf()
+
+
+def first(name: str) -> None:
+    inner(name)
+
+
+def second(name: str) -> None:
+    inner(name)
+
+
+def deep(depth: int, then) -> None:
+    """Call ``then`` below more functions than a section reads in a plain step."""
+    if depth:
+        deep(depth - 1, then)
+    else:
+        then()
+
+
+def test_sections_of_plain_steps_have_the_place_where_they_open(backend) -> None:
+    recorder = Recorder(backend=backend, skip_steps=0)
+
+    def steps() -> None:
+        recorder.mark()
+        recorder.set_phase(0)
+        recorder.plan_unprofiled(4)
+        for i in range(12):
+            with profile_section("whole"):
+                first("a")
+                second("a")
+            deep(12, lambda: second("b"))
+            with profile_section("end"):
+                (first, second)[i % 2]("c")
+            if recorder.step() == 4:
+                assert recorder.begin_unprofiled()
+        recorder.end_unprofiled(True)
+
+    recorder.start_sections()
+    recorder.enable()
+    deep(20, steps)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    sections = {"a", "b", "c", "whole", "end"}
+    hooked, plain = (
+        {path for path in paths(snapshot, phase) if path[-1] in sections}
+        for phase in (RUN_PHASES.index("steps"), UNPROFILED)
+    )
+    below = ("deep",) * 21 + ("steps",)
+    assert hooked == {
+        (*below, "whole"),
+        (*below, "whole", "first", "inner", "a"),
+        (*below, "whole", "second", "inner", "a"),
+        (*below, *("deep",) * 13, "<lambda>", "second", "inner", "b"),
+        (*below, "end"),
+        (*below, "end", "first", "inner", "c"),
+        (*below, "end", "second", "inner", "c"),
+    }
+    assert plain == hooked
