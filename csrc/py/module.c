@@ -14,6 +14,7 @@
 #include "py/in_use.h"
 #include "py/line_sampler.h"
 #include "py/listener.h"
+#include "py/plain_fetch.h"
 #include "py/plain_steps.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
@@ -264,6 +265,7 @@ fill(PyObject *module)
         fp_section_add_type(module, st) < 0 ||
         fp_around_add_type(module) < 0 ||
         fp_plain_steps_add_type(module) < 0 ||
+        fp_plain_fetch_add_type(module) < 0 ||
         PyModule_AddFunctions(module, fp_around_methods) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_bell_methods) < 0 ||

@@ -9,53 +9,34 @@
 #include <math.h>
 #include <stddef.h>
 
-/* The arguments of PlainSteps(), before the recorder. */
-enum { BEFORE, AFTER, LEFT, DUE, LOADING, CLAIMS, FLAGS, OBJECTS };
-
-/* Attributes: of LOADING, and two of FLAGS. */
-enum { TRAIN_TAG, FETCHED, BACKWARD, NAMES };
-static const char *const names[NAMES] = {"train_tag", "fetched", "backward"};
-
-typedef struct plain_steps {
-    PyObject_HEAD
-    fp_recorder *recorder; /* owned, like the objects; all immutable */
-    PyObject *object[OBJECTS];
-    PyObject *name[NAMES];
-    PyObject *tag;            /* owned or NULL: that of the loader */
-    const void *optimizer;    /* an address, not used as an object */
-    unsigned long thread;     /* of the program's loop */
-    uint64_t seen;            /* steps at the end of the last one */
-    unsigned long long taken; /* steps ended here since the last take() */
-    int64_t ticks;            /* ... and their own time */
-    char on;
-    char stepping; /* the optimizer's step has begun */
-} plain_steps;
+static const char *const names[FP_PLAIN_NAMES] = {"train_tag", "fetched",
+                                                  "backward"};
 
 static PyObject *
 plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    if (PyTuple_GET_SIZE(args) != OBJECTS + 1 ||
+    if (PyTuple_GET_SIZE(args) != FP_PLAIN_OBJECTS + 1 ||
         (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
         PyErr_SetString(PyExc_TypeError, "PlainSteps() takes 8 arguments");
         return NULL;
     }
-    PyObject *recorder = PyTuple_GET_ITEM(args, OBJECTS);
+    PyObject *recorder = PyTuple_GET_ITEM(args, FP_PLAIN_OBJECTS);
     const fp_state *st = fp_state_of(PyType_GetModule(type));
     if (st == NULL || !PyObject_TypeCheck(recorder, st->recorder_type) ||
-        !PyList_CheckExact(PyTuple_GET_ITEM(args, CLAIMS))) {
+        !PyList_CheckExact(PyTuple_GET_ITEM(args, FP_PLAIN_CLAIMS))) {
         PyErr_SetString(PyExc_TypeError,
                         "PlainSteps() takes a list of claims and a Recorder");
         return NULL;
     }
-    plain_steps *p = (plain_steps *)type->tp_alloc(type, 0);
+    fp_plain_steps *p = (fp_plain_steps *)type->tp_alloc(type, 0);
     if (p == NULL) {
         return NULL;
     }
     p->recorder = fp_recorder_cast(Py_NewRef(recorder));
-    for (int i = 0; i < OBJECTS; i++) {
+    for (int i = 0; i < FP_PLAIN_OBJECTS; i++) {
         p->object[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
     }
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < FP_PLAIN_NAMES; i++) {
         p->name[i] = PyUnicode_InternFromString(names[i]);
         if (p->name[i] == NULL) {
             Py_DECREF(p);
@@ -68,10 +49,10 @@ plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static int
 plain_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT((PyObject *)p->recorder);
-    for (int i = 0; i < OBJECTS; i++) {
+    for (int i = 0; i < FP_PLAIN_OBJECTS; i++) {
         Py_VISIT(p->object[i]);
     }
     return 0;
@@ -80,13 +61,13 @@ plain_traverse(PyObject *self, visitproc visit, void *arg)
 static int
 plain_clear(PyObject *self)
 {
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     p->on = 0;
     Py_CLEAR(p->recorder);
-    for (int i = 0; i < OBJECTS; i++) {
+    for (int i = 0; i < FP_PLAIN_OBJECTS; i++) {
         Py_CLEAR(p->object[i]);
     }
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < FP_PLAIN_NAMES; i++) {
         Py_CLEAR(p->name[i]);
     }
     Py_CLEAR(p->tag);
@@ -104,7 +85,7 @@ steps_of(const fp_recorder *r)
 static PyObject *
 plain_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     if (nargs != 2) {
         PyErr_SetString(PyExc_TypeError,
                         "begin() takes an optimizer and a tag");
@@ -116,6 +97,7 @@ plain_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     p->thread = PyThread_get_thread_ident();
     p->seen = steps_of(p->recorder);
     p->stepping = 0;
+    p->begins++;
     p->on = 1;
     Py_RETURN_NONE;
 }
@@ -125,7 +107,7 @@ static PyObject *
 plain_end(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     PyObject *was = Py_BuildValue("(NN)", PyBool_FromLong(p->on),
                                   PyBool_FromLong(p->on && p->stepping));
     p->on = p->stepping = 0;
@@ -138,7 +120,7 @@ static PyObject *
 plain_take(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     double ns = (double)p->ticks * fp_clock_ns_per_tick(&p->recorder->clock);
     PyObject *taken = Py_BuildValue("(KLK)", p->taken, llround(ns),
                                     (unsigned long long)p->seen);
@@ -148,7 +130,7 @@ plain_take(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static int
-is_here(const plain_steps *p, PyObject *const *args, Py_ssize_t nargs)
+is_here(const fp_plain_steps *p, PyObject *const *args, Py_ssize_t nargs)
 {
     return p->on && nargs == 3 && p->thread == PyThread_get_thread_ident() &&
            args[0] == p->optimizer;
@@ -156,10 +138,11 @@ is_here(const plain_steps *p, PyObject *const *args, Py_ssize_t nargs)
 
 /* Hands the call to the function that handles all of them. */
 static PyObject *
-hand_over(plain_steps *p, int which, PyObject *const *args, Py_ssize_t nargs)
+hand_over(fp_plain_steps *p, int which, PyObject *const *args,
+          Py_ssize_t nargs)
 {
     if (p->on && p->thread == PyThread_get_thread_ident()) {
-        PyObject *done = PyObject_CallNoArgs(p->object[LEFT]);
+        PyObject *done = PyObject_CallNoArgs(p->object[FP_PLAIN_LEFT]);
         if (done == NULL) {
             return NULL;
         }
@@ -193,21 +176,21 @@ takes_closure_at_most(PyObject *args, PyObject *kwargs)
 static PyObject *
 plain_before(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    plain_steps *p = (plain_steps *)self;
-    if (is_here(p, args, nargs) && !p->stepping &&
-        PyList_GET_SIZE(p->object[CLAIMS]) == 0 &&
+    fp_plain_steps *p = (fp_plain_steps *)self;
+    if (is_here(p, args, nargs) && !p->stepping && !fp_plain_is_claimed(p) &&
         takes_closure_at_most(args[1], args[2])) {
         p->stepping = 1;
         Py_RETURN_NONE;
     }
-    return hand_over(p, BEFORE, args, nargs);
+    return hand_over(p, FP_PLAIN_BEFORE, args, nargs);
 }
 
 /* Is the batch of the loader whose steps are ended here? */
 static int
-has_tag(const plain_steps *p)
+has_tag(const fp_plain_steps *p)
 {
-    PyObject *tag = PyObject_GetAttr(p->object[LOADING], p->name[TRAIN_TAG]);
+    PyObject *tag = PyObject_GetAttr(p->object[FP_PLAIN_LOADING],
+                                     p->name[FP_PLAIN_TRAIN_TAG]);
     int same = tag != NULL && PyObject_RichCompareBool(tag, p->tag, Py_EQ) > 0;
     Py_XDECREF(tag);
     (void)fp_error_drop();
@@ -217,7 +200,7 @@ has_tag(const plain_steps *p)
 /* Ends the step.  Returns whether work is due after it.  Does nothing if the
  * program ends steps itself. */
 static int
-end_step(plain_steps *p)
+end_step(fp_plain_steps *p)
 {
     if (steps_of(p->recorder) != p->seen) {
         return 0;
@@ -232,15 +215,16 @@ end_step(plain_steps *p)
 static PyObject *
 plain_after(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    plain_steps *p = (plain_steps *)self;
+    fp_plain_steps *p = (fp_plain_steps *)self;
     if (!is_here(p, args, nargs) || !p->stepping || !has_tag(p) ||
-        PyList_GET_SIZE(p->object[CLAIMS]) != 0) {
-        return hand_over(p, AFTER, args, nargs);
+        fp_plain_is_claimed(p)) {
+        return hand_over(p, FP_PLAIN_AFTER, args, nargs);
     }
     int64_t began = fp_clock_now(&p->recorder->clock);
     p->stepping = 0;
-    for (int i = FETCHED; i <= BACKWARD; i++) {
-        if (PyObject_SetAttr(p->object[FLAGS], p->name[i], Py_False) < 0) {
+    for (int i = FP_PLAIN_FETCHED; i <= FP_PLAIN_BACKWARD; i++) {
+        if (PyObject_SetAttr(p->object[FP_PLAIN_FLAGS], p->name[i], Py_False) <
+            0) {
             (void)fp_error_drop();
         }
     }
@@ -249,7 +233,7 @@ plain_after(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     if (!due) {
         Py_RETURN_NONE;
     }
-    PyObject *function = Py_NewRef(p->object[DUE]);
+    PyObject *function = Py_NewRef(p->object[FP_PLAIN_DUE]);
     PyObject *done = PyObject_CallFunction(function, "K", p->seen);
     Py_DECREF(function);
     return done;
@@ -270,8 +254,8 @@ static PyMethodDef plain_methods[] = {
 };
 
 static PyMemberDef plain_members[] = {
-    {"on", T_BOOL, offsetof(plain_steps, on), READONLY, NULL},
-    {"stepping", T_BOOL, offsetof(plain_steps, stepping), READONLY, NULL},
+    {"on", T_BOOL, offsetof(fp_plain_steps, on), READONLY, NULL},
+    {"stepping", T_BOOL, offsetof(fp_plain_steps, stepping), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -287,11 +271,17 @@ static PyType_Slot plain_slots[] = {
 
 static PyType_Spec plain_spec = {
     .name = "fastprof._core.PlainSteps",
-    .basicsize = sizeof(plain_steps),
+    .basicsize = sizeof(fp_plain_steps),
     .flags =
         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = plain_slots,
 };
+
+int
+fp_is_plain_steps(const PyObject *object)
+{
+    return Py_TYPE(object)->tp_traverse == plain_traverse;
+}
 
 int
 fp_plain_steps_add_type(PyObject *module)

@@ -12,8 +12,8 @@
 
 enum { MAX_TAG = 65535 };
 
-static int
-tag_of(PyObject *value, int32_t *tag)
+int
+fp_loader_tag(PyObject *value, int32_t *tag)
 {
     long v = PyLong_AsLong(value);
     if (v == -1 && PyErr_Occurred()) {
@@ -34,7 +34,7 @@ fp_recorder_set_loader_method(PyObject *self, PyObject *value)
     FP_GUARD();
     fp_recorder *r = fp_recorder_cast(self);
     int32_t tag;
-    if (tag_of(value, &tag) < 0) {
+    if (fp_loader_tag(value, &tag) < 0) {
         return NULL;
     }
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
@@ -75,14 +75,17 @@ batch_arrived(fp_recorder *r, int32_t tag, fp_section_object *s, int is_item,
     }
 }
 
-/* Calls PyIter_Next, or [fetch] unless it is NULL, inside the section. */
-static PyObject *
-next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
-           fp_section_object *s, PyObject *fetch)
+PyObject *
+fp_loader_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
+                     fp_section_object *s, PyObject *fetch, int64_t *ticks)
 {
     batch_asked(r, tag, s);
+    int64_t began = ticks != NULL ? fp_clock_now(&r->clock) : 0;
     PyObject *item = fetch != NULL ? PyObject_CallOneArg(fetch, iterator)
                                    : Py_TYPE(iterator)->tp_iternext(iterator);
+    if (ticks != NULL) {
+        *ticks = fp_clock_now(&r->clock) - began;
+    }
     unsigned flags = 0;
     if (item == NULL) {
         int end = PyErr_Occurred() == NULL ||
@@ -111,7 +114,7 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
                         "and the function that fetches");
         return NULL;
     }
-    if (tag_of(args[0], &tag) < 0) {
+    if (fp_loader_tag(args[0], &tag) < 0) {
         return NULL;
     }
     if (!PyIter_Check(args[1]) || Py_TYPE(args[2]) != r->state->section_type) {
@@ -124,8 +127,9 @@ fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
     if (fp_recorder_ready(r) < 0) {
         return NULL;
     }
-    return next_batch(r, tag, args[1], (fp_section_object *)args[2],
-                      nargs == 4 && args[3] != Py_None ? args[3] : NULL);
+    return fp_loader_next_batch(
+        r, tag, args[1], (fp_section_object *)args[2],
+        nargs == 4 && args[3] != Py_None ? args[3] : NULL, NULL);
 }
 
 typedef struct loader_sums {

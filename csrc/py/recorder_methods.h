@@ -10,6 +10,7 @@
 #define FP_PY_RECORDER_METHODS_H
 
 #include "py/recorder.h"
+#include "py/section_type.h"
 
 int
 fp_recorder_add_type(PyObject *module, fp_state *st);
@@ -92,6 +93,16 @@ fp_recorder_run_unrecorded_method(PyObject *self, PyObject *function);
 
 PyObject *
 fp_recorder_set_loader_method(PyObject *self, PyObject *value);
+
+/* The loader's tag in *tag.  Returns 0, or -1 with an exception. */
+int
+fp_loader_tag(PyObject *value, int32_t *tag);
+
+/* Calls PyIter_Next, or [fetch] unless it is NULL, inside the section.  Puts
+ * the time of this call into *ticks unless it is NULL. */
+PyObject *
+fp_loader_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
+                     fp_section_object *s, PyObject *fetch, int64_t *ticks);
 
 PyObject *
 fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,

@@ -287,11 +287,11 @@ fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
-/* Is [s], or another section of its phase, open in this thread? */
-static int
-is_open(fp_recorder *r, const fp_section_object *s)
+int
+fp_section_is_open(const fp_section_object *s)
 {
-    const fp_thread *t = fp_recorder_section_thread(r);
+    fp_recorder *r = FP_READ(s->state->section_owner);
+    const fp_thread *t = r != NULL ? fp_recorder_section_thread(r) : NULL;
     for (uint32_t i = 0; t != NULL && i < t->open_len; i++) {
         if (t->open[i].section->id == s->id ||
             (s->phase != FP_PHASE_NONE && t->open[i].phase == s->phase)) {
@@ -306,8 +306,7 @@ fp_section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
     fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = FP_READ(s->state->section_owner);
-    if (r == NULL || is_open(r, s)) {
+    if (FP_READ(s->state->section_owner) == NULL || fp_section_is_open(s)) {
         Py_RETURN_FALSE;
     }
     fp_section_open(s);
@@ -318,9 +317,7 @@ PyObject *
 fp_section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FP_GUARD();
-    fp_section_object *s = (fp_section_object *)self;
-    fp_recorder *r = FP_READ(s->state->section_owner);
-    return PyBool_FromLong(r != NULL && is_open(r, s));
+    return PyBool_FromLong(fp_section_is_open((fp_section_object *)self));
 }
 
 PyObject *

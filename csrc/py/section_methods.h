@@ -13,6 +13,11 @@ fp_section_open(fp_section_object *s);
 void
 fp_section_close(fp_section_object *s, unsigned flags);
 
+/* Is [s], or another section of its phase, open in this thread?  Under the
+ * guard. */
+int
+fp_section_is_open(const fp_section_object *s);
+
 /* Calls torch.cuda.synchronize(), or the function that was set, if [s] or the
  * recorder asks for it.  Never fails. */
 void

@@ -430,6 +430,29 @@ class PlainSteps:
     def before(self, optimizer: Any, args: Any, kwargs: Any, /) -> Any: ...
     def after(self, optimizer: Any, args: Any, kwargs: Any, /) -> None: ...
 
+class PlainFetch:
+    """Fetches the batches of an iterator while ``steps`` ends the steps of its loop.
+
+    :meth:`next` calls ``slow(iterator)`` for anything else, and ``over()`` when the iterator, which
+    is asked by ``original(iterator)``, has ended.
+    """
+
+    def __init__(
+        self,
+        steps: PlainSteps,
+        slow: Callable[[Any], Any],
+        over: Callable[[], object],
+        original: Callable[[Any], Any],
+        loading: object,
+        flags: object,
+        phases: object,
+        section: Section,
+        /,
+    ) -> None: ...
+    def begin(self, iterator: object, entry: object, tag: int, most: int, /) -> None: ...
+    def end(self) -> None: ...
+    def next(self, iterator: Any, /) -> Any: ...
+
 class Around:
     """Calls ``original`` between two functions during which the thread is not traced.
 

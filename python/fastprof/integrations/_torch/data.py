@@ -11,10 +11,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+from fastprof.capture.plain_steps import PlainFetch
 from fastprof.capture.sections import profile_section
 from fastprof.clock import time
 from fastprof.guards import is_near_limit, own_errors
 from fastprof.integrations._torch.phases import Phases
+from fastprof.integrations._torch.plain_ends import PlainEnds
 from fastprof.session import current
 from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
 from fastprof.session.loaders.worker_stats import Pass as WatchedPass
@@ -140,6 +142,14 @@ class Loaders:
         self._starting = 0
         self._start: _Start | None = None
         self._on = True
+        # Returns the next batch of an iterator.
+        self._fetch: Callable[[Any], Any] = self._fetch_plain
+        self._original: Callable[[Any], Any] = next
+        self._ends: PlainEnds | None = None
+        self._core: PlainFetch | None = None
+        # The iterator of the last plain fetch, and whether C has fetched from it since a sample.
+        self._served: Callable[[], Any] = lambda: None
+        self._in_core = False
         self._loading.watches.keep_out_of_steps()
         phases.on_training = self._trains
         phases.on_evaluation = self._evaluates
@@ -189,6 +199,7 @@ class Loaders:
     def _know(self, loader: Any, iterator: Any, known: _Pass) -> None:
         self._passes[iterator] = known
         self._current = None
+        self._unserve()
         # The iterator may outlive the loader, which is needed until the pass is settled.  A
         # loader may hold its iterator: these two must be able to die together.
         if loader is not iterator and getattr(loader, "_iterator", None) is not iterator:
@@ -210,51 +221,87 @@ class Loaders:
 
     def timed(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function like ``original``, which fetches the next batch of an iterator."""
-        phases, loading, own = self._phases, self._loading, self._phases.own_time
+        self._original = original
 
         @functools.wraps(original)
         def next_batch(iterator: Any) -> Any:
-            if phases.fetching:
-                return original(iterator)
-            known = self._current
-            if known is None or not known.plain or known.iterator() is not iterator:
-                return self._next(iterator, original)
-            entry: Any = known.entry
-            samples = 0 if entry.batches % SAMPLED else SAMPLED
-            ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
-            if not phases.is_plain_fetch():
-                return self._next(iterator, original)
-            tag = loading.train_tag = self._last_training = entry.tag
-            self._last, watch = known, known.watch
-            # Without workers, only the time between two batches is to be known.
-            observed = watch is not None and (samples or watch.workers)
-            phases.fetching = True
-            try:
-                if samples:
-                    own.took(began, ns, apart_ns, samples)
-                    ns, apart_ns, began = own.ns, own.apart_ns, clock()
-                if watch is not None and (observed or watch.delivered is not None):
-                    watch.before(iterator)
-                if samples:  # without workers, only the batch after it has this, too
-                    each = watch is not None and watch.workers
-                    own.took(began, ns, apart_ns, samples if each else 2)
-                batch = loading.next_batch(tag, iterator, DATA, original)
-                if watch is not None and observed:
-                    watch.after(iterator)
-            except StopIteration:
-                self._after_last(known)
-                raise
-            finally:
-                phases.fetching = False
-            if loading.counting:
-                entry.batches += 1
-            return batch
+            return self._fetch(iterator)
 
         return next_batch
 
-    def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def fetch_by(self, ends: PlainEnds) -> None:
+        """Let C fetch the batches of loaders without workers while ``ends`` ends plain steps."""
+        self._ends = ends
+        self._core = ends.fetch(self._fetch_plain, self._is_over, self._original)
+        self._fetch = self._core.next
+
+    def _fetch_plain(self, iterator: Any) -> Any:
+        """Return the next batch, of a plain step if it is like the last one."""
+        phases, loading, own = self._phases, self._loading, self._phases.own_time
+        if phases.fetching:
+            return self._original(iterator)
+        known = self._current
+        if known is None or not known.plain or known.iterator() is not iterator:
+            return self._next(iterator)
+        entry: Any = known.entry
+        samples = 0 if entry.batches % SAMPLED else 2 if self._in_core else SAMPLED
+        ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
+        if not phases.is_plain_fetch():
+            return self._next(iterator)
+        tag = loading.train_tag = self._last_training = entry.tag
+        self._last, watch = known, known.watch
+        # Without workers, only the time between two batches is to be known.
+        observed = watch is not None and (samples or watch.workers)
+        phases.fetching = True
+        try:
+            if samples:
+                own.took(began, ns, apart_ns, samples)
+                ns, apart_ns, began = own.ns, own.apart_ns, clock()
+            if watch is not None and (observed or watch.delivered is not None):
+                watch.before(iterator)
+            if samples:  # without workers, only the batch after it has this, too
+                each = watch is not None and watch.workers
+                own.took(began, ns, apart_ns, samples if each else 2)
+            batch = loading.next_batch(tag, iterator, DATA, self._original)
+            if watch is not None and observed:
+                watch.after(iterator)
+        except StopIteration:
+            self._after_last(known)
+            raise
+        finally:
+            phases.fetching = False
+        if loading.counting:
+            entry.batches += 1
+        if samples:
+            self._in_core = False
+        elif watch is None or not (watch.workers or watch.delivered is not None):
+            self._serve(iterator, entry)
+        return batch
+
+    def _serve(self, iterator: Any, entry: LoaderEntry) -> None:
+        """Let C fetch the next batches of the iterator, up to the one that is measured."""
+        most = -entry.batches % SAMPLED
+        if self._core is not None and self._ends is not None and self._ends.on and most:
+            if self._served() is not iterator:
+                # At its address another one may be made.
+                core = self._core
+                self._served = weakref.ref(iterator, lambda _: core.end())
+            self._core.begin(iterator, entry, entry.tag, most)
+            self._in_core = True
+
+    def _unserve(self) -> None:
+        if self._core is not None:
+            self._core.end()
+
+    def _is_over(self) -> None:
+        """Handle the end of the iterator that C asked for a batch."""
+        if self._last is not None:
+            self._after_last(self._last)
+
+    def _next(self, iterator: Any) -> Any:
         """Return the iterator's next batch, timed if the program asks for it."""
-        phases = self._phases
+        phases, original = self._phases, self._original
+        self._unserve()
         if not self._on or phases.fetching:
             return original(iterator)
         own = self._phases.own_time
@@ -382,6 +429,7 @@ class Loaders:
         else:
             self._phases.epoch_ends()
         self._last = None
+        self._unserve()
 
     # -- purpose of the batches
 
@@ -426,4 +474,5 @@ class Loaders:
     def _give_up(self, error: BaseException) -> None:
         self._on = is_near_limit(error)
         self._current = None
+        self._unserve()
         self._fail("batches could not be timed", error)

@@ -287,9 +287,10 @@ class Hooks(Guarded):
             optimizers.register_optimizer_step_post_hook(self._after_step),
         )
         self._undo += [handle.remove for handle in handles]
-        self._phases.plain_ends = PlainEnds(
+        ends = self._phases.plain_ends = PlainEnds(
             self._phases, handles, (self._before_step, self._after_step), self._failed
         )
+        self._loaders.fetch_by(ends)
         made = self._phases.optimizer_made
         self._replace(
             "optimizer",

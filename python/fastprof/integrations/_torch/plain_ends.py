@@ -12,8 +12,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from fastprof.capture.plain_steps import PlainSteps
+from fastprof.capture.plain_steps import PlainFetch, PlainSteps
 from fastprof.integrations._torch.owner import claims
+from fastprof.integrations._torch.phase_state import DATA
 
 if TYPE_CHECKING:
     from fastprof.integrations._torch.phases import Phases
@@ -47,6 +48,26 @@ class PlainEnds:
         # False: an optimizer makes its steps inside of others.
         self._serves = True
         self._optimizer: Callable[[], Any] = lambda: None
+
+    def fetch(
+        self, slow: Callable[[Any], Any], over: Callable[[], object], original: Callable[[Any], Any]
+    ) -> PlainFetch:
+        """Return what fetches the batches of plain steps; it calls ``slow`` for any other.
+
+        Args:
+            slow: returns the next batch of an iterator.
+            over: called when an iterator has ended.
+            original: asks an iterator for its next batch.
+        """
+        phases = self._phases
+        return PlainFetch(
+            self._core, slow, over, original, phases.run.loading, phases.leaders, phases, DATA
+        )
+
+    @property
+    def on(self) -> bool:
+        """Whether plain steps are ended here now."""
+        return self._core.on
 
     @property
     def stepping(self) -> bool:
