@@ -135,34 +135,23 @@ fp_around_add_type(PyObject *module)
     return fp_add_type(module, &around_spec, "Around");
 }
 
-/* find_elsewhere(finder, name, *args): what the finders other than [finder]
- * find for the arguments, if their first one is [name]; else None. */
+/* What the finders other than [finder] find for [args], or NULL. */
 static PyObject *
-find_elsewhere(PyObject *Py_UNUSED(module), PyObject *args)
+asked_of_others(PyObject *finder, PyObject *finders, PyObject *args)
 {
-    Py_ssize_t given = PyTuple_GET_SIZE(args);
-    PyObject *finders = PySys_GetObject("meta_path"); /* borrowed */
-    if (given < 3 || finders == NULL ||
-        PyObject_RichCompareBool(PyTuple_GET_ITEM(args, 1),
-                                 PyTuple_GET_ITEM(args, 2), Py_EQ) != 1) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
     PyObject *asked = PySequence_List(finders);
-    PyObject *rest = PyTuple_GetSlice(args, 2, given);
     PyObject *spec = NULL;
-    for (Py_ssize_t i = 0; asked != NULL && rest != NULL && spec == NULL &&
-                           i < PyList_GET_SIZE(asked);
-         i++) {
-        PyObject *finder = PyList_GET_ITEM(asked, i);
-        PyObject *find = finder != PyTuple_GET_ITEM(args, 0)
-                             ? PyObject_GetAttrString(finder, "find_spec")
+    for (Py_ssize_t i = 0;
+         asked != NULL && spec == NULL && i < PyList_GET_SIZE(asked); i++) {
+        PyObject *other = PyList_GET_ITEM(asked, i);
+        PyObject *find = other != finder
+                             ? PyObject_GetAttrString(other, "find_spec")
                              : NULL;
         if (find == NULL) {
             PyErr_Clear(); /* the import system ignores it, too */
             continue;
         }
-        spec = PyObject_Call(find, rest, NULL);
+        spec = PyObject_Call(find, args, NULL);
         Py_DECREF(find);
         if (spec == NULL) {
             break;
@@ -171,8 +160,42 @@ find_elsewhere(PyObject *Py_UNUSED(module), PyObject *args)
             Py_CLEAR(spec);
         }
     }
-    Py_XDECREF(rest);
     Py_XDECREF(asked);
+    return spec;
+}
+
+/* find_elsewhere(finder, name, *args): what the finders other than [finder]
+ * find for the arguments, if their first one is [name]; else None.  One of
+ * them may ask all others as well: [finder] then finds nothing, lest each ask
+ * the other without end. */
+static PyObject *
+find_elsewhere(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_ssize_t given = PyTuple_GET_SIZE(args);
+    PyObject *finders = PySys_GetObject("meta_path"); /* borrowed */
+    PyObject *under_way = PyThreadState_GetDict();    /* borrowed */
+    if (given < 3 || finders == NULL || under_way == NULL ||
+        PyObject_RichCompareBool(PyTuple_GET_ITEM(args, 1),
+                                 PyTuple_GET_ITEM(args, 2), Py_EQ) != 1) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *finder = PyTuple_GET_ITEM(args, 0);
+    if (PyDict_Contains(under_way, finder) != 0 ||
+        PyDict_SetItem(under_way, finder, Py_True) < 0) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *rest = PyTuple_GetSlice(args, 2, given);
+    PyObject *spec =
+        rest == NULL ? NULL : asked_of_others(finder, finders, rest);
+    Py_XDECREF(rest);
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    if (PyDict_DelItem(under_way, finder) < 0) {
+        PyErr_Clear();
+    }
+    PyErr_Restore(type, exc, tb);
     return spec == NULL && !PyErr_Occurred() ? Py_NewRef(Py_None) : spec;
 }
 

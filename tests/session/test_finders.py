@@ -64,3 +64,34 @@ def test_the_list_of_finders_stays_the_programs_own(make, monkeypatch) -> None:
     assert sys.meta_path is path
     assert path == [*before, later]
     path.remove(later)
+
+
+class AsksAllOthers:
+    """Asks every finder but itself, as the finders of some libraries do."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "only_one_finds_this":
+            return None
+        found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
+        return next(filter(None, found), None)
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["ours", "a library's"])
+def test_finders_that_ask_each_other_find_the_module(monkeypatch, foreign: bool) -> None:
+    """Each asked the other one without end."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Empty()])
+    seen: list[str] = []
+    waiting = [
+        TorchImport(lambda: seen.append("first"), "only_one_finds_this"),
+        TorchImport(lambda: seen.append("second"), "only_one_finds_this"),
+    ]
+    if foreign:
+        sys.meta_path.insert(0, AsksAllOthers())
+    for one in waiting[: 1 if foreign else 2]:
+        one.watch()
+    try:
+        importlib.import_module("only_one_finds_this")
+    finally:
+        sys.modules.pop("only_one_finds_this", None)
+    assert sorted(seen) == (["first"] if foreign else ["first", "second"])
+    assert not any(one in sys.meta_path for one in waiting)

@@ -79,7 +79,6 @@ class _Run:
             self._changes.watch_logging()
         random.seed(plan.seed)
         TorchImport(self._seed_numpy, "numpy").watch()
-        # One for all: two that wait for the same module would look for it in each other.
         TorchImport(self._torch_imported).watch()
 
     def _seed_numpy(self) -> None:
