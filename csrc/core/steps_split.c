@@ -105,7 +105,7 @@ static int64_t
 cover_reach(const fp_thread *t)
 {
     const fp_usage_meter *m = &t->split->usage;
-    return estimates_cover(t) ? m->end_ticks : m->near_ticks;
+    return estimates_cover(t) ? fp_usage_reach(m) : m->near_ticks;
 }
 
 static void
@@ -308,7 +308,8 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, fp_step_kind kind)
                          : kind == FP_STEP_PLAIN ? s->plain
                                                  : NULL;
     charge_all(t, now, measured);
-    fp_usage usage = fp_usage_end(&s->usage, &s->at, t->steps->ticks, now);
+    fp_usage usage = fp_usage_end(&s->usage, &s->at, t->steps->ticks, now,
+                                  kind == FP_STEP_PLAIN);
     end_delay(t, &usage);
     unsigned watched = s->signals & s->signals_before;
     if (of != NULL) {

@@ -87,7 +87,8 @@ adapt(fp_usage_meter *m, int64_t cpu_ns, int64_t now)
         m->end_ticks = m->near_ticks;
     }
     else if (now - m->read_at >= m->end_ticks) {
-        int64_t most = m->near_ticks * (FP_USAGE_FAR_NS / FP_USAGE_NEAR_NS);
+        int64_t most = m->near_ticks * FP_USAGE_PLAIN *
+                       (FP_USAGE_FAR_NS / FP_USAGE_NEAR_NS);
         m->end_ticks = m->end_ticks * 2 < most ? m->end_ticks * 2 : most;
     }
 }
@@ -134,12 +135,22 @@ fp_usage_read(fp_usage_meter *m)
     return usage;
 }
 
+/* The reach of a step without the function hook. */
+static int64_t
+plain_reach(fp_usage_meter *m, int64_t ticks)
+{
+    int64_t usual = m->usual_ticks;
+    m->usual_ticks = usual == 0 ? ticks : usual + (ticks - usual) / 8;
+    return ticks > usual + usual / 4 ? 0 : m->end_ticks;
+}
+
 fp_usage
 fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
-             int64_t now)
+             int64_t now, int plain)
 {
     fp_usage usage = *before;
-    usage.cpu_ns = fp_usage_cpu(m, now, m->end_ticks);
+    usage.cpu_ns = fp_usage_cpu(
+        m, now, plain ? plain_reach(m, ticks) : fp_usage_reach(m));
     double wall_ns = (double)ticks * m->ns_per_tick;
     m->off_ns += wall_ns - (double)(usage.cpu_ns - before->cpu_ns);
     m->off_ns = m->off_ns > 0 ? m->off_ns : 0;

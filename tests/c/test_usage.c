@@ -123,7 +123,7 @@ one_step(life *l, fp_usage_meter *m, fp_usage at, int64_t on_ns,
 {
     pass(l, on_ns, true);
     pass(l, off_ns, false);
-    return fp_usage_end(m, &at, (on_ns + off_ns) * 2, l->now);
+    return fp_usage_end(m, &at, (on_ns + off_ns) * 2, l->now, 0);
 }
 
 FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
@@ -148,7 +148,7 @@ FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
     /* A clock that runs ahead of the other gives no credit. */
     for (int i = 0; i < 100; i++) {
         pass(&l, 1000000, true);
-        at = fp_usage_end(&m, &at, 999000 * 2, l.now);
+        at = fp_usage_end(&m, &at, 999000 * 2, l.now, 0);
     }
     CHECK_UINT(l.counts, 3);
     at = one_step(&l, &m, at, 1000000, 35000);
@@ -180,6 +180,43 @@ FP_TEST(usage_of_short_steps_on_the_cpu_is_read_once_per_millisecond)
         CHECK_INT(at.cpu_ns, l.cpu_ns);
     }
     CHECK_UINT(l.readings - before, 10);
+}
+
+/* A step without the function hook, of 1 ms and an absence. */
+static fp_usage
+one_plain(life *l, fp_usage_meter *m, fp_usage at, int64_t off_ns)
+{
+    pass(l, 1000000, true);
+    pass(l, off_ns, false);
+    return fp_usage_end(m, &at, (1000000 + off_ns) * 2, l->now, 1);
+}
+
+FP_TEST(usage_of_steps_without_the_hook_is_read_once_in_four_milliseconds)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m = meter(&l);
+    fp_usage at = fp_usage_begin(&m, l.now);
+    for (int i = 0; i < 100; i++) {
+        at = one_plain(&l, &m, at, 0);
+    }
+    uint64_t before = l.readings;
+    for (int i = 0; i < 400; i++) {
+        at = one_plain(&l, &m, at, 0);
+        CHECK_INT(at.cpu_ns, l.cpu_ns);
+    }
+    CHECK_UINT(l.readings - before, 100);
+    /* An absence belongs to its step, however short the last reading was
+     * ago. */
+    for (int i = 0; i < 8; i++) {
+        at = one_plain(&l, &m, at, 0);
+        int64_t cpu_ns = at.cpu_ns;
+        at = one_plain(&l, &m, at, 300000);
+        CHECK_INT(at.cpu_ns - cpu_ns, 1000000);
+        for (int j = 0; j < 20; j++) {
+            at = one_plain(&l, &m, at, 0);
+        }
+    }
 }
 
 FP_TEST(usage_never_goes_back_if_a_short_step_waits)
@@ -217,7 +254,7 @@ FP_TEST(usage_without_a_clock_always_reads)
     CHECK(m.clock == NULL); /* an external timer is not real time */
     fp_usage at = fp_usage_begin(&m, l.now);
     CHECK_INT(fp_usage_cpu(&m, l.now, m.near_ticks), 5000);
-    (void)fp_usage_end(&m, &at, 0, l.now);
+    (void)fp_usage_end(&m, &at, 0, l.now, 0);
     CHECK_UINT(l.readings, 3);
     CHECK_UINT(l.counts, 2);
     CHECK_UINT(m.reckoned, 0);
