@@ -516,6 +516,41 @@ def test_a_plain_step_makes_few_calls_of_fastprof(loads, training) -> None:
     assert loop.report().in_phase("all").steps.count == 125
 
 
+def validate(model: Any, batches: Any) -> None:
+    model.eval()
+    with torch.no_grad():
+        for batch in batches:
+            model(batch)
+    model.train()
+
+
+def test_a_batch_of_a_validation_makes_few_calls_of_fastprof() -> None:
+    """A validation may be as long as the training, and counts for the same bound."""
+    calls, count = counted_calls()
+    with torch_loop.attach(functions=False, gpu=False, skip_first=0, log_every=0) as loop:
+        model, optimizer = made()
+        held_out = torch.utils.data.DataLoader([torch.ones(4)] * 200, batch_size=2)
+        train(model, optimizer, data(24))
+        validate(model, held_out)
+        assert run_of(loop.profiler).switch_sections(False)
+        train(model, optimizer, data(24))
+        sys.setprofile(count)
+        try:
+            validate(model, held_out)
+        finally:
+            sys.setprofile(None)
+        train(model, optimizer, data(24))
+    # The first batch, and the end, have other work.
+    handled = ("_next", "_before", "before", "after", "becomes_unsure", "fetch_begins")
+    assert all(calls[name] <= 4 for name in handled), calls
+    assert sum(calls.values()) < 100 * 21, calls
+    report = loop.report()
+    (val,) = [row for row in report.loaders if row.split == "val"]
+    assert val.batches == 200
+    assert loop.report().in_phase("validation").section("data").count == 200
+    assert report.in_phase("all").steps.count == 36
+
+
 def test_the_time_of_a_watched_batch_counts_as_often_as_there_are_such(monkeypatch) -> None:
     """Two of 16 batches are watched if no worker loads them; the time of one counted 16 times."""
     now, watched, taken = [0], [0], [0]

@@ -80,7 +80,7 @@ class _Pass:
 
     __slots__ = (
         "ahead", "calls", "entry", "iterator", "kept", "loader", "plain", "resumed", "settled",
-        "took_ns", "watch",
+        "took_ns", "validates", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -102,8 +102,10 @@ class _Pass:
         self.took_ns = took_ns
         self.resumed = resumed
         self.watch: WatchedPass | None = None
-        #: Its next batch is for training like the last one, and nothing else is due.
+        #: Its next batch is for the same purpose as the last one, and nothing else is due.
         self.plain = False
+        #: That purpose is a validation.
+        self.validates = False
 
 
 class _Start(NamedTuple):
@@ -243,6 +245,8 @@ class Loaders:
         known = self._current
         if known is None or not known.plain or known.iterator() is not iterator:
             return self._next(iterator)
+        if known.validates:
+            return self._fetch_validation(iterator, known)
         entry: Any = known.entry
         samples = 0 if entry.batches % SAMPLED else 2 if self._in_core else SAMPLED
         ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
@@ -276,6 +280,32 @@ class Loaders:
             self._in_core = False
         elif watch is None or not (watch.workers or watch.delivered is not None):
             self._serve(iterator, entry)
+        return batch
+
+    def _fetch_validation(self, iterator: Any, known: _Pass) -> Any:
+        """Return the next batch of a validation that goes on, without sections."""
+        phases, loading, own = self._phases, self._loading, self._phases.own_time
+        entry: Any = known.entry
+        samples = 0 if entry.batches % SAMPLED else SAMPLED
+        ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
+        if not phases.is_plain_validation():
+            return self._next(iterator)
+        self._last = known
+        if known.calls == phases.calls:
+            known.ahead = True
+        known.calls = phases.calls
+        phases.fetching = True
+        try:
+            if samples:
+                own.took(began, ns, apart_ns, samples)
+            batch = loading.next_batch(entry.tag, iterator, DATA, self._original)
+        except StopIteration:
+            self._after_last(known)
+            raise
+        finally:
+            phases.fetching = False
+        if loading.counting:
+            entry.batches += 1
         return batch
 
     def _serve(self, iterator: Any, entry: LoaderEntry) -> None:
@@ -348,7 +378,10 @@ class Loaders:
         if self._loading.counting:
             entry.batches += 1
         unlimited = self._loading.limit.steps is None
-        known.plain = known.settled and not known.kept and entry.split == "train" and unlimited
+        known.validates = entry.split == "val"
+        workers = watch is not None and watch.workers
+        known.plain = known.settled and not known.kept and unlimited
+        known.plain = known.plain and not (known.validates and workers)
         return batch
 
     def _before(self, iterator: Any) -> _Pass | None:

@@ -126,6 +126,8 @@ class PhaseState:
         #: Ends plain steps instead of :meth:`ends_plain_step`, if that is possible.
         self.plain_ends: _PlainEnds | None = None
         self._eval_opened = False
+        # The module that was evaluated since the last batch of unknown purpose.
+        self._evaluated: Callable[[], Any] = nothing
         # Autograd ran in it.
         self._eval_graded = False
         #: The optimizers, and whose steps end those of the run.

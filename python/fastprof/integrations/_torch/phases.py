@@ -70,7 +70,7 @@ class Phases(PlainPhases):
                     models.called_already = True
                 else:
                     models.called(module)
-        else:
+        elif module is not self._evaluated() or module.training or not self.evaluating:
             self._runs_without_gradients(module)
         fresh = self.sections and not FORWARD.resume() and FORWARD.enter_phase()
         if fresh:
@@ -99,6 +99,7 @@ class Phases(PlainPhases):
             return
         if self.evaluating or self._evaluate_without_loader():
             self.on_evaluation()
+            self._evaluated = ref(module)
 
     def module_ends(self, module: Any, output: Any = None) -> None:
         """Handle the end of that module's call: it returned ``output``, or raised."""
@@ -178,6 +179,7 @@ class Phases(PlainPhases):
     def becomes_unsure(self) -> None:
         """Note that the purpose of the last batch is unknown."""
         self.unsure = True
+        self._evaluated = nothing
         self.leave_plain()
 
     def _settle_training(self) -> None:

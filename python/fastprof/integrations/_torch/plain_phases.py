@@ -1,8 +1,9 @@
 """Plain steps: ordinary ones without sections, in the training thread.
 
-Each passes through four functions of this class.  They call nothing that they can test
-themselves, because calls are most of what fastprof costs in short steps.  Calls of modules are
-watched with sections, in evaluations and outside of the loop, so ``watching`` includes these.
+Each passes through four functions of this class, and a batch of a validation through a fifth.
+They call nothing that they can test themselves, because calls are most of what fastprof costs in
+short steps.  Calls of modules are watched with sections, in evaluations and outside of the loop, so
+``watching`` includes these.
 """
 
 from _thread import get_ident
@@ -25,6 +26,16 @@ class PlainPhases(Boundaries):
         self.leaders.fetched = True
         self._outside_after_step = self._was_ahead = self._was_outside = False
         self._backward_since = False
+        return True
+
+    def is_plain_validation(self) -> bool:
+        """Return whether the fetch of a batch in a validation needs no handling."""
+        if not self.evaluating or self.sections or not self.unsure or self._returned:
+            return False
+        if self.in_call or self._optimizers or self._backwards or self._in_setup:
+            return False
+        if not self.on or claims or get_ident() != self._thread or DATA.phase_is_open():
+            return False
         return True
 
     def is_plain_backward(self, _: object) -> bool:
