@@ -34,9 +34,8 @@ class PlainPhases(Boundaries):
             return False
         if self.in_call or self._optimizers or self._backwards or self._in_setup:
             return False
-        if not self.on or claims or get_ident() != self._thread or DATA.phase_is_open():
-            return False
-        return True
+        here = self.on and not claims and get_ident() == self._thread
+        return here and not DATA.phase_is_open()
 
     def is_plain_backward(self, _: object) -> bool:
         """Note a call of backward in a plain step; False: it must be handled."""
