@@ -234,7 +234,6 @@ typedef struct times_copy {
     const fp_tree *tree;
     int64_t *out;
     uint32_t count;
-    int calls; /* their number, not their time */
 } times_copy;
 
 static void
@@ -243,14 +242,15 @@ copy_times(void *arg)
     const times_copy *c = arg;
     for (uint32_t i = 0; i < c->count; i++) {
         const fp_node *n = fp_tree_node(c->tree, i);
-        c->out[i] = c->calls ? (int64_t)(n->calls + n->resumes)
-                             : fp_export_ns(c->x, n->self_ticks);
+        c->out[i] = fp_export_ns(c->x, n->self_ticks);
     }
 }
 
-static PyObject *
-of_nodes(fp_recorder *r, int calls)
+PyObject *
+fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    FP_GUARD();
+    fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
     if (t == NULL || t->tree.count > MOST_TIMES) {
         Py_RETURN_NONE;
@@ -263,23 +263,8 @@ of_nodes(fp_recorder *r, int calls)
         return NULL;
     }
     int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
-    fp_world_stopped(copy_times,
-                     &(times_copy){&x, &t->tree, out, count, calls});
+    fp_world_stopped(copy_times, &(times_copy){&x, &t->tree, out, count});
     return bytes;
-}
-
-PyObject *
-fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    FP_GUARD();
-    return of_nodes(fp_recorder_cast(self), 0);
-}
-
-PyObject *
-fp_recorder_node_calls_method(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    FP_GUARD();
-    return of_nodes(fp_recorder_cast(self), 1);
 }
 
 /* Marks the [wanted] nodes and those above them; returns the number of marked

@@ -81,7 +81,7 @@ PyObject *
 fp_recorder_node_times_method(PyObject *self, PyObject *ignored);
 
 PyObject *
-fp_recorder_node_calls_method(PyObject *self, PyObject *ignored);
+fp_recorder_add_spent_method(PyObject *self, PyObject *args);
 
 PyObject *
 fp_recorder_nodes_method(PyObject *self, PyObject *wanted);

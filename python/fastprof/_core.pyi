@@ -3,6 +3,7 @@
 The docstrings of the extension itself have little more than signatures.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, final
@@ -206,8 +207,29 @@ class Recorder:
         """
     def node_times(self) -> bytes | None:
         """Return the self time in ns of each context of the training thread, as int64."""
-    def node_calls(self) -> bytes | None:
-        """Return the calls and resumes of each context of the training thread, as int64."""
+    def add_spent(
+        self,
+        first: int,
+        least_ns: int,
+        known: bytearray | array[int],
+        place: bytearray | array[int],
+        sums: bytearray | array[int],
+        /,
+    ) -> tuple[int, int, int, bytes] | None:
+        """Add what some nodes of the training thread have spent since the last look.
+
+        From node ``first`` on at most 4096 are read, and as many as ``place`` has.  ``known``: two
+        int64 per node, which this call keeps.  ``place``: int32 per node, its context, or -1 minus
+        the context that it counts to; the bases of phases are the contexts 0, 1, ...  ``sums``:
+        int64 ns and calls per context, to which this adds.
+
+        Returns the thread's number, the number of all nodes, the first node that was not read, and
+        at most 64 new nodes as int64 (node, ns, calls): sections, and those of at least
+        ``least_ns``.  None: no thread makes steps.
+
+        Raises:
+            ValueError: the sizes of the buffers do not match.
+        """
     def nodes(
         self, wanted: bytes, /
     ) -> tuple[dict[int, tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:

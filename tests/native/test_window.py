@@ -251,12 +251,59 @@ made.stop_sections()
     ).check()
 
 
-def test_calls_of_contexts_are_those_of_the_export(recorder):
+def read_spent(recorder, state):
+    """Return the sums of phases and contexts since the last look, and what was new."""
+    known, place = state
+    sums, at, new = array("q", bytes(16 * 2000)), 0, {}
+    while True:
+        _, count, then, rows = recorder.add_spent(at, 10**6, known, place, sums)
+        numbers = array("q", rows)
+        new |= {numbers[i]: tuple(numbers[i + 1 : i + 3]) for i in range(0, len(numbers), 3)}
+        at = then
+        if at == count:
+            return sums, new
+        more = count - len(place)
+        place.extend(array("i", [-1]) * more)
+        known.extend(array("q", [0]) * 2 * more)
+
+
+def test_what_contexts_have_spent_is_the_difference_of_their_times(recorder):
+    state = array("q"), array("i")
+    recorder.step()
     steps(recorder, 5)
+    before, new = read_spent(recorder, state)
+    _, place = state
+    times = array("q", recorder.node_times())
+    assert len(times) - len(place) < 10  # this test calls functions, too
+    rows, keys = recorder.nodes(array("q", new).tobytes())
+    names = {node: keys[rows[node][1]][4] for node in new}
+    assert {"data", "time.sleep"} <= set(names.values())
+    assert all(ns == times[node] for node, (ns, _) in new.items() if names[node] == "time.sleep")
+    for i, node in enumerate(new):
+        place[node] = 100 + i
+    steps(recorder, 3)
     recorder.disable()
-    calls = array("q", recorder.node_calls())
-    (_, _, (_, _, entries, resumes, *_)), *_ = recorder.export()["threads"]
-    assert len(calls) == len(recorder.node_times()) // 8
-    both = list(map(sum, zip(entries, resumes, strict=True)))
-    assert sorted(filter(None, calls)) == sorted(filter(None, both))
-    assert 4 in calls  # measured steps
+    since, _ = read_spent(recorder, state)
+    after = array("q", recorder.node_times())
+    for i, node in enumerate(new):
+        assert since[2 * (100 + i)] >= after[node] - times[node]
+    slept = [100 + i for i, node in enumerate(new) if names[node] == "time.sleep"]
+    assert sum(since[2 * at + 1] for at in slept) == 3
+    assert abs(sum(before[::2]) + sum(since[::2]) - sum(after)) < len(after) * 5
+    assert sum(read_spent(recorder, state)[0]) == 0
+
+
+def test_buffers_that_do_not_match_are_refused_and_their_content_is_not_trusted(recorder):
+    steps(recorder, 3)
+    place, sums = array("i", [2**31 - 1, -(2**31)] * 20), array("q", bytes(16 * 40))
+    with pytest.raises(ValueError, match="wrong sizes"):
+        recorder.add_spent(0, 0, array("q", bytes(8)), place, sums)
+    with pytest.raises(ValueError, match="wrong sizes"):
+        recorder.add_spent(-1, 0, array("q", bytes(16 * 40)), place, sums)
+    with pytest.raises(ValueError, match="wrong sizes"):
+        recorder.add_spent(0, 0, array("q", bytes(16 * 40)), place, array("q"))
+    with pytest.raises(TypeError):
+        recorder.add_spent(0, 0, bytes(640), place, sums)
+    recorder.add_spent(0, 0, array("q", bytes(16 * 40)), place, sums)
+    assert all(-40 < at < 40 for at in place[:10])
+    assert _core.Recorder().add_spent(0, 0, array("q"), array("i"), array("q", bytes(640))) is None

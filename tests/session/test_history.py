@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from fastprof.results.saved import load
+from fastprof.session.faults import Faults
+from fastprof.session.history.part import History
 from helpers import child_env, run_child
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
@@ -130,6 +133,49 @@ def test_a_forked_child_keeps_none_and_the_parent_goes_on(tmp_path) -> None:
     history = load(path).snapshot.history
     assert history is not None
     assert len(history.segments) >= 2
+
+
+def test_the_end_of_the_run_waits_for_a_segment_that_is_being_made() -> None:
+    taken: list[int] = []
+
+    class Segments:
+        segments = (None,)
+
+        def take(self, fewest):
+            taken.append(fewest)
+
+    history = History(None, lambda: None, Faults())
+    history._on, history._segments, history._watcher = True, Segments(), object()
+    history._making.acquire()
+    other = threading.Timer(0.05, history._making.release)
+    other.start()
+    history.end(100)
+    other.join()
+    assert taken == [1]
+
+
+def test_each_run_of_a_process_has_its_history(tmp_path) -> None:
+    code = (
+        BEGIN
+        + """
+for path in sys.argv[1:]:
+    with fastprof.Profiler(output=path, overhead=None) as prof:
+        ends = time.monotonic() + 1.2
+        while time.monotonic() < ends:
+            step(prof)
+"""
+    )
+    paths = [tmp_path / "a.fprof", tmp_path / "b.fprof"]
+    run_child(code, *map(str, paths)).check()
+    for path in paths:
+        snapshot = load(path).snapshot
+        segments = snapshot.history.segments
+        assert segments[0].first == 0
+        assert sum(one.steps for one in segments) == snapshot.steps.count
+        # Without a budget all steps have functions: none of them counts twice.
+        times = sum(one.full.count + one.plain.count for one in segments)
+        assert times <= snapshot.steps.count
+        assert all(sum(one.spent.self_ns) > 0 for one in segments)
 
 
 def test_a_planted_change_is_logged_and_reported_with_its_function(tmp_path) -> None:

@@ -1,15 +1,20 @@
 """Calls and own time of the training thread's contexts between two moments.
 
-A context of less than :data:`LEAST` of a segment's time counts to the one that called it, and so do
-those beyond :data:`MAX_CONTEXTS`, so all times add up.
+A context of less than :data:`LEAST` of a segment's steps with functions counts to the one that
+called it, and so do those beyond :data:`MAX_CONTEXTS`, so all times add up.
+
+The extension compares the tree with its state at the last look, some nodes at a time, and only
+describes new ones that matter: the work in Python does not grow with the tree.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from sys import maxsize
 from typing import TYPE_CHECKING
 
+from fastprof.clock import time
 from fastprof.report.origin import is_own
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import MAX_CONTEXTS, Contexts, Spent, spent_of
@@ -19,15 +24,16 @@ if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
 
 LEAST = 0.001
-#: Bytes of two copies that are compared at a time.
-_CHUNK = 4096
-#: Contexts of larger trees are not kept: a copy would need more than 2 MB.
-_MOST_NODES = 1 << 18
-#: At most this many are looked up, those with the most time.
-_MOST_CHANGED = 20_000
-_MOST_CACHED = 50_000
+#: Contexts of larger trees are not kept: each look would take more than about 2 ms in 5 s.
+MOST_NODES = 1 << 18
+#: New nodes that are looked up at a time, those with the most time; others later.
+MOST_NEW = 128
+#: After so many nodes the program's threads may run for this long.
+_BREATH, _BREATH_S = 1 << 14, 0.0005
+_MOST_REFUSED = 50_000
 
 _Description = tuple[str, str, int, str, str]
+_PHASES = len(RUN_PHASES)
 #: Phases of the run whose contexts are not kept.
 _WITHOUT = RUN_PHASES.index("setup"), RUN_PHASES.index("compile")
 _OWN: _Description = ("python", "~", 0, "(fastprof)", "(fastprof)")
@@ -38,121 +44,132 @@ class RunContexts:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._times = self._calls = b""
         #: Descriptions of the contexts' keys.
         self.keys: list[_Description] = []
         self._key_of: dict[_Description, int] = {}
         self._parent: list[int] = []
         self._key: list[int] = []
         self._phase: list[int] = []
-        #: Node of the recorder -> its context, or -1 minus the phase outside of all contexts.
-        self._kept: dict[int, int] = {}
-        self._folded: dict[int, int] = {}
+        #: Nodes that have been looked up and are no contexts.
+        self._refused: set[int] = set()
+        # As in Recorder.add_spent(), whose first contexts are the phases.
+        self._thread = -1
+        self._known, self._place = array("q"), array("i")
+        self._sums = _zeros("q", 2 * (_PHASES + MAX_CONTEXTS))
+        self._too_many = False
 
     def skip(self) -> None:
         """Begin here."""
-        self._copy()
+        self._add_up(maxsize)
+        self._sums = _zeros("q", len(self._sums))
 
-    def spent(self) -> tuple[Spent, tuple[int, ...]]:
-        """Return what was spent since the last call, and the time outside of contexts by phase."""
-        times, calls = self._times, self._calls
-        if not self._copy():
+    def spent(self, least_ns: int) -> tuple[Spent, tuple[int, ...]]:
+        """Return what was spent since the last call, and the time outside of contexts by phase.
+
+        Args:
+            least_ns: a node with less is no context.
+        """
+        new = self._add_up(least_ns)
+        if self._too_many:
             return Spent(), ()
-        spent_ns = changed(times, self._times)
-        called = changed(calls, self._calls)
-        nodes = spent_ns.keys() | called.keys()
-        if len(nodes) > _MOST_CHANGED:
-            nodes = set(sorted(spent_ns, key=lambda node: -spent_ns[node])[:_MOST_CHANGED])
-        if not self._look_up(nodes, spent_ns):
-            return Spent(), ()
-        found: dict[int, tuple[int, int]] = {}
-        idle = [0] * len(RUN_PHASES)
-        for node in nodes:
-            ns = max(0, spent_ns.get(node, 0))
-            kept = self._kept.get(node)
-            to = self._folded.get(node, -1) if kept is None else kept
-            if to < 0:
-                idle[-1 - to] += ns
-            else:
-                n, before = found.get(to, (0, 0))
-                own = 0 if kept is None else max(0, called.get(node, 0))
-                found[to] = n + own, before + ns
-        return spent_of(found), tuple(idle)
+        self._look_up(new)
+        sums = self._sums
+        self._sums = _zeros("q", len(sums))
+        found = {}
+        for context in range(len(self._parent)):
+            at = 2 * (_PHASES + context)
+            if sums[at] or sums[at + 1]:
+                found[context] = sums[at + 1], sums[at]
+        return spent_of(found), tuple(sums[0 : 2 * _PHASES : 2])
 
     def table(self, keys: Sequence[int]) -> Contexts:
         """Return the contexts; ``keys`` are the numbers of :attr:`keys` in the snapshot."""
         numbers = tuple(keys[key] for key in self._key)
         return Contexts(tuple(self._parent), numbers, tuple(self._phase))
 
-    def _copy(self) -> bool:
-        """Keep the state of the tree; return whether it could be read."""
-        times, calls = self._recorder.node_times(), self._recorder.node_calls()
-        if times is None or calls is None or len(times) > 8 * _MOST_NODES:
-            self._times = self._calls = b""
-            return False
-        self._times, self._calls = times, calls
-        return True
+    def _add_up(self, least_ns: int) -> dict[int, tuple[int, int]]:
+        """Add to the sums; return new nodes with their ns and calls."""
+        new: dict[int, tuple[int, int]] = {}
+        at, breath = 0, _BREATH
+        while not self._too_many:
+            found = self._recorder.add_spent(at, least_ns, self._known, self._place, self._sums)
+            if found is None:
+                break
+            thread, count, then, rows = found
+            if thread != self._thread or count > MOST_NODES:
+                self._too_many = count > MOST_NODES
+                self._begin(thread)
+                new, at = {}, 0
+                continue
+            numbers = array("q", rows)
+            for i in range(0, len(numbers), 3):
+                if numbers[i] not in self._refused:
+                    new[numbers[i]] = numbers[i + 1], numbers[i + 2]
+            at = then
+            if at >= count:
+                break
+            if at == len(self._place):
+                more = max(4096, count - at)
+                self._place.extend(_zeros("i", more, -1 - STEPS))
+                self._known.extend(_zeros("q", 2 * more))
+            elif at >= breath:
+                breath = at + _BREATH
+                time.sleep(_BREATH_S)
+        return new
 
-    def _look_up(self, nodes: set[int], spent_ns: Mapping[int, int]) -> bool:
-        """Learn about new nodes; return whether that was possible."""
-        if len(self._folded) > _MOST_CACHED:
-            self._folded = {}
-        least = LEAST * sum(spent_ns.values())
-        wanted = [
-            node
-            for node in nodes
-            if node not in self._kept
-            and (node not in self._folded or spent_ns.get(node, 0) >= least)
-        ]
+    def _begin(self, thread: int) -> None:
+        """Begin with another thread's tree, which happens before the first step has ended."""
+        self._thread = thread
+        self._known, self._place = array("q"), array("i")
+        self._sums = _zeros("q", len(self._sums))
+
+    def _look_up(self, new: Mapping[int, tuple[int, int]]) -> None:
+        """Make contexts of new nodes and those above them."""
+        room = MAX_CONTEXTS - len(self._parent)
+        wanted = sorted(new, key=lambda node: -new[node][0])[: min(room, MOST_NEW)]
         if not wanted:
-            return True
+            return
+        if len(self._refused) > _MOST_REFUSED:
+            self._refused = set()
         described = self._recorder.nodes(array("q", wanted).tobytes())
-        if described is None:
-            return False
+        if described is None:  # too deep
+            self._refused.update(wanted)
+            return
         rows, keys = described
-        ours: dict[int, bool] = {}
-        for node, (above, key) in rows.items():  # parents come first
-            description = keys[key] if key >= 0 else None
-            own = description is not None and is_own(Key(*description))
-            inside = ours.get(above, False) and keys[key][0] in ("c", "type") if key >= 0 else False
-            ours[node] = own or inside
         phases: dict[int, int] = {}
-        keep = self._worth(rows, keys, spent_ns, least)
-        for node, (above, key) in rows.items():
+        own: set[int] = set()
+        for node, (above, key) in rows.items():  # parents come first
             phases[node] = -1 - key if key < 0 else phases.get(above, STEPS)
-            if node in self._kept:
+            if key < 0 or above < 0:
                 continue
-            if above < 0 or key < 0:
-                self._kept[node] = -1 - phases[node]
+            inside = above in own and keys[key][0] in ("c", "type")
+            if inside or is_own(Key(*keys[key])):
+                own.add(node)
+            if self._place[node] >= 0:
                 continue
-            to = self._kept.get(above, self._folded.get(above, -1 - phases[node]))
             # fastprof's functions are one context per place, as in a report.
-            is_new = node in keep and not (ours[node] and ours.get(above, False))
-            if is_new and phases[node] not in _WITHOUT and len(self._parent) < MAX_CONTEXTS:
-                self._folded.pop(node, None)
-                self._kept[node] = len(self._parent)
-                self._parent.append(max(-1, to))
-                self._key.append(self._number(_OWN if ours[node] else keys[key]))
-                self._phase.append(phases[node])
-            else:
-                self._folded[node] = to
-        return True
+            again = node in own and above in own
+            if again or phases[node] in _WITHOUT or len(self._parent) >= MAX_CONTEXTS:
+                self._refused.add(node)
+                continue
+            description = _OWN if node in own else keys[key]
+            self._add(node, above, description, phases[node], new.get(node, (0, 0)))
 
-    def _worth(
-        self,
-        rows: Mapping[int, tuple[int, int]],
-        keys: Sequence[_Description],
-        spent_ns: Mapping[int, int],
-        least: float,
-    ) -> set[int]:
-        """Return the nodes that become contexts: sections, those with time, those above them."""
-        keep: set[int] = set()
-        for node in reversed(list(rows)):
-            above, key = rows[node]
-            is_section = key >= 0 and keys[key][0] == "section"
-            if node in keep or is_section or spent_ns.get(node, 0) >= least > 0:
-                keep |= {node, above}
-        return keep
+    def _add(
+        self, node: int, above: int, description: _Description, phase: int, spent: tuple[int, int]
+    ) -> None:
+        place, sums = self._place, self._sums
+        before = -1 - place[node]
+        upper = place[above] if place[above] >= 0 else -1 - place[above]
+        made = _PHASES + len(self._parent)
+        place[node] = made
+        ns, calls = spent
+        sums[2 * before] -= ns
+        sums[2 * made] += ns
+        sums[2 * made + 1] += calls
+        self._parent.append(max(-1, upper - _PHASES))
+        self._key.append(self._number(description))
+        self._phase.append(phase)
 
     def _number(self, description: _Description) -> int:
         number = self._key_of.get(description)
@@ -162,17 +179,5 @@ class RunContexts:
         return number
 
 
-def changed(begin: bytes, end: bytes) -> dict[int, int]:
-    """Return the differences of two columns of int64 by row, where they are not 0."""
-    found: dict[int, int] = {}
-    for at in range(0, len(end), _CHUNK):
-        here, there = begin[at : at + _CHUNK], end[at : at + _CHUNK]
-        if here == there:  # as most are
-            continue
-        before, after = array("q", here), array("q", there)
-        before.extend([0] * (len(after) - len(before)))
-        first = at // after.itemsize
-        for i, (a, b) in enumerate(zip(before, after, strict=True)):
-            if a != b:
-                found[first + i] = b - a
-    return found
+def _zeros(kind: str, n: int, value: int = 0) -> array[int]:
+    return array(kind, [value]) * n

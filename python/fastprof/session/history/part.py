@@ -65,14 +65,20 @@ class History(Part):
         self._change_percent = 0.0
         self._segments: Segments | None = None
         self._due = 0.0
-        self._began_ns = 0
         self._on = False
         self._making = Lock()
 
     def begin(self) -> None:
-        """Begin the first segment."""
+        """Begin the first segment.
+
+        Modules are imported here, not while the first step runs.
+        """
+        from fastprof.session.history.segments import Segments
+        from fastprof.session.history.watcher import Watcher
+
+        self._segments = Segments(self._recorder, self._gpu, time.perf_counter_ns())
+        self._watcher = Watcher()
         self._on = True
-        self._began_ns = time.perf_counter_ns()
         self._due = self._clock() + SEGMENT_S
 
     def called(self) -> int | None:
@@ -88,19 +94,14 @@ class History(Part):
             self._take(FEWEST_STEPS)
         return max(1, int((self._due - now) * _NS_PER_S))
 
-    def _take(self, fewest: int) -> None:
-        if not self._making.acquire(blocking=False):
+    def _take(self, fewest: int, patience_s: float = 0.0) -> None:
+        if not acquired(self._making, patience_s):
             return
         try:
-            if self._segments is None:
-                from fastprof.session.history.segments import Segments
-                from fastprof.session.history.watcher import Watcher
-
-                self._segments = Segments(self._recorder, self._gpu, self._began_ns)
-                self._watcher = Watcher()
-            made = self._segments.take(fewest)
-            if made is not None and self._watcher is not None:
-                self._look(made, self._segments, self._watcher)
+            segments, watcher = self._segments, self._watcher
+            made = None if segments is None else segments.take(fewest)
+            if segments is not None and watcher is not None and made is not None:
+                self._look(made, segments, watcher)
         except own_errors() as error:  # the run goes on without
             self._on = False
             self._faults.add("history_errors", "The run is no longer kept over time", error)
@@ -139,8 +140,8 @@ class History(Part):
 
     def end(self, count: int) -> None:
         """Make the last segment, if there were others: it needs some steps."""
-        if self._on and self._segments is not None:
-            self._take(1)
+        if self._on and self._segments is not None and self._segments.segments:
+            self._take(1, _PATIENCE_S)
         self._on = False
 
     def forget(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
+from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.convert import key_from
 from fastprof.clock import time
 from fastprof.session.environment.resident import resident_bytes
-from fastprof.session.history.contexts import RunContexts
+from fastprof.session.history.contexts import LEAST, RunContexts
 from fastprof.session.history.explain import sentence, side_of
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import (
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1e9
 _MOST_SECTIONS = 64
+#: Times of steps that are read for a segment, of each kind: of more, the newest steps.
+MOST_TIMES = 1 << 14
+_COLUMNS = 8
 
 
 class Segments:
@@ -61,24 +65,30 @@ class Segments:
 
     def take(self, fewest: int) -> Segment | None:
         """Make the segment since the last one; None: fewer than ``fewest`` steps have ended."""
-        raw = self._recorder.window(self._next)
-        steps = 0 if raw is None else raw["steps"]
-        if raw is None or steps - self._next < fewest:
+        now = self._recorder.window(maxsize)
+        steps = 0 if now is None else now["steps"]
+        if now is None or steps - self._next < fewest:
             if not steps:  # set-up and imports are in no segment
                 self._contexts.skip()
-                self._phases = () if raw is None else raw["phases_ns"]
+                self._phases = () if now is None else now["phases_ns"]
                 self._end_ns = time.perf_counter_ns() - self._began_ns
             return None
-        plain = self._recorder.window(self._next, True) or raw
+        newest = MOST_TIMES // (_COLUMNS + len(now["sections"]))
+        first = max(self._next, steps - newest)
+        raw = self._recorder.window(first) or now
+        plain = self._recorder.window(first, True) or raw
+        if plain["number"] == raw["number"]:  # no step is without functions
+            plain = raw
         now_ns = time.perf_counter_ns() - self._began_ns
-        spent, idle_ns = self._contexts.spent()
+        full = self._steps(raw, steps)
+        spent, idle_ns = self._contexts.spent(int(LEAST * (full.sum_ns or now_ns - self._end_ns)))
         gpu = self._gpu()
         made = Segment(
             first=self._next,
             steps=steps - self._next,
             start_ns=self._end_ns,
             end_ns=now_ns,
-            full=self._steps(raw, steps),
+            full=full,
             plain=SegmentSteps() if plain is raw else self._steps(plain, steps),
             phases_ns=tuple(
                 max(0, b - a) for a, b in zip_longest(self._phases, raw["phases_ns"], fillvalue=0)
