@@ -4,9 +4,7 @@
 #include "core/spots.h"
 #include "gpu/worker.h"
 #include "py/guard.h"
-
-#include <sched.h>
-#include <unistd.h>
+#include "py/own_thread.h"
 
 enum {
     MAX_SPOTS = 8192, /* 192 KiB */
@@ -22,9 +20,6 @@ enum { COST_PART = 100 };
  * rarely, and thrown away. */
 enum { IDLE_TIMES = 16 };
 
-/* Of a sampler's thread. */
-enum { NONE, RUNNING, BEING_JOINED };
-
 typedef struct sampler {
     /* set before the thread begins */
     fp_recorder *recorder; /* borrowed; NULL: no window */
@@ -33,20 +28,19 @@ typedef struct sampler {
     int64_t interval_ns;
     int64_t until_ns; /* CLOCK_MONOTONIC */
     uint64_t most;
-    pid_t process;
     /* the thread's until it has ended */
     fp_spots spots;
     fp_own_file memory; /* of this process */
     /* shared */
-    _Atomic int stop;
     _Atomic int over; /* the thread takes no more samples */
-    _Atomic int woken;
-    _Atomic int thread_is; /* one of the above */
-    pthread_t thread;      /* not written unless there is none */
+    fp_own_thread thread;
 } sampler;
 
-/* Written under the GIL, and in a forked child. */
-static sampler the_sampler;
+static void *
+sample(void *arg);
+
+/* Written under the GIL. */
+static sampler the_sampler = {.thread = {.run = sample}};
 
 /* ---- memory of the program ---- */
 
@@ -137,20 +131,23 @@ is_in_step(const sampler *s)
 static void *
 sample(void *arg)
 {
-    sampler *s = arg;
+    sampler *s = &the_sampler;
+    uintptr_t number = (uintptr_t)arg;
     fp_spot open[MAX_CALLS];
     int64_t interval = s->interval_ns;
     uint64_t random = s->thread_id + 1, wakes = 0;
-    while (!atomic_load(&s->stop) && s->spots.samples < s->most &&
+    while (fp_own_thread_goes_on(&s->thread, number) &&
+           s->spots.samples < s->most &&
            fp_worker_now(CLOCK_MONOTONIC) < s->until_ns) {
         int counts = is_in_step(s);
         /* Between half and one and a half of it: a program may have a rhythm
          * of its own. */
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
         int64_t ns = interval / 2 + (int64_t)((random >> 33) % interval);
-        fp_worker_sleep(&s->woken, counts ? ns : IDLE_TIMES * ns);
+        fp_worker_sleep(&s->thread.woken, counts ? ns : IDLE_TIMES * ns);
         wakes++;
-        if (counts && is_in_step(s) && !atomic_load(&s->stop)) {
+        if (counts && is_in_step(s) &&
+            fp_own_thread_goes_on(&s->thread, number)) {
             fp_spots_add(&s->spots, open, copy_calls(s, open));
         }
         /* The thread's own CPU time limits how often it wakes. */
@@ -165,49 +162,13 @@ sample(void *arg)
     return NULL;
 }
 
-/* Waits for the thread, which takes no lock: for one sample at most.  Any
- * thread may call this. */
-static void
-join_thread(sampler *s)
-{
-    int was = RUNNING;
-    if (s->process == getpid() && /* a child may come from a bare clone() */
-        atomic_compare_exchange_strong(&s->thread_is, &was, BEING_JOINED)) {
-        atomic_store(&s->stop, 1);
-        fp_worker_wake(&s->woken);
-        pthread_join(s->thread, NULL);
-        atomic_store(&s->thread_is, NONE);
-    }
-}
-
-/* After this a window may begin. */
-static void
-end_thread(sampler *s)
-{
-    join_thread(s);
-    while (s->process == getpid() && atomic_load(&s->thread_is) != NONE) {
-        (void)sched_yield(); /* a thread that forks joins it */
-    }
-}
-
 static void
 drop(sampler *s)
 {
-    end_thread(s);
+    fp_own_thread_end(&s->thread);
     s->recorder = NULL;
     fp_own_file_close(&s->memory);
     fp_spots_fini(&s->spots);
-}
-
-/* ---- forks ---- */
-
-/* CPython warns of a fork in a process with several threads, and this one must
- * not be the reason.  The window ends.  A thread that forks without the GIL
- * may meet one that ends it with the GIL, and need not wait for that. */
-static void
-before_fork(void)
-{
-    join_thread(&the_sampler);
 }
 
 /* ---- windows ---- */
@@ -242,25 +203,17 @@ static int
 begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
       uint64_t most)
 {
-    static int watches_forks;
     PyThreadState *ts = PyThreadState_Get();
     s->thread_state = (uintptr_t)ts;
     s->thread_id = ts->id;
-    s->process = getpid();
     s->interval_ns = interval_ns;
     s->until_ns = fp_worker_now(CLOCK_MONOTONIC) + limit_ns;
     s->most = most;
-    atomic_store(&s->thread_is, NONE); /* in a forked child it may be a copy */
-    atomic_store(&s->stop, 0);
     atomic_store(&s->over, 1);
     fp_own_file_open(&s->memory, "/proc/self/mem");
     if (!frames_are_as_expected(s)) {
         drop(s);
         return 0;
-    }
-    if (!watches_forks) {
-        watches_forks = 1;
-        (void)pthread_atfork(before_fork, NULL, NULL);
     }
     fp_alloc a = fp_alloc_libc();
     if (fp_spots_init(&s->spots, &a, MAX_SPOTS) != FP_OK) {
@@ -269,12 +222,11 @@ begin(sampler *s, fp_recorder *r, int64_t interval_ns, int64_t limit_ns,
     }
     s->recorder = r;
     atomic_store(&s->over, 0);
-    if (fp_worker_begin(&s->thread, sample, s) != 0) {
+    if (!fp_own_thread_begin(&s->thread)) {
         atomic_store(&s->over, 1);
         drop(s);
         return 0;
     }
-    atomic_store(&s->thread_is, RUNNING);
     return 1;
 }
 
@@ -345,7 +297,7 @@ fp_recorder_take_lines_method(PyObject *self, PyObject *wait)
     if (!waits && !atomic_load(&s->over)) {
         Py_RETURN_NONE;
     }
-    end_thread(s);
+    fp_own_thread_end(&s->thread);
     /* Making rows may run a collection, and that another window. */
     fp_spots spots = s->spots;
     s->spots = (fp_spots){0};

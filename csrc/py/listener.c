@@ -3,14 +3,14 @@
  * for it, does it take the GIL and call a function, which answers.  The program's threads make no call for it.
  *
  * It has no descriptor, which the program could close, and it does not exist
- * while the process forks (see bell.c). */
+ * while the process forks (see own_thread.h). */
 #include "py/listener.h"
 
 #include "gpu/worker.h"
 #include "py/around.h"
 #include "py/guard.h"
 #include "py/interrupts.h"
-#include "py/own_gil.h"
+#include "py/own_thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,26 +27,25 @@ enum {
 /* No time. */
 #define NEVER INT64_MAX
 
+static void *
+look(void *arg);
+
+static int
+begin_again(void *unused);
+
 /* One for the process. */
 static struct {
-    /* Under the GIL or the guard, and in fork(): */
+    /* Under the GIL or the guard: */
     PyObject *function; /* owned; NULL: nobody listens */
-    pid_t process;      /* of the thread */
-    _Atomic int over;   /* the interpreter ends */
-    _Atomic int has_thread;
-    pthread_t thread;
     /* The thread's; written before it begins: */
     char folder[MOST_PATH];
     struct timespec seen; /* when the folder had changed at the last look */
-    /* A thread ends when this is no longer the number that it began with. */
-    _Atomic uintptr_t number;
-    _Atomic int takes_gil; /* number of threads that wait for the GIL */
-    _Atomic int woken;
+    fp_own_thread thread;
     /* The handler's: */
     _Atomic int came; /* number of signals */
     _Atomic pid_t handles;
     struct sigaction before[NSIG];
-} listener;
+} listener = {.thread = {.run = look, .again = begin_again}};
 
 /* ---- the thread ---- */
 
@@ -54,8 +53,8 @@ static PyObject *
 function_of(uintptr_t number)
 {
     FP_GUARD();
-    int ends = atomic_load(&listener.number) != number || listener.over;
-    return ends ? NULL : Py_XNewRef(listener.function);
+    int goes_on = fp_own_thread_goes_on(&listener.thread, number);
+    return goes_on ? Py_XNewRef(listener.function) : NULL;
 }
 
 /* Returns the time of the next call. */
@@ -63,11 +62,7 @@ static int64_t
 call(uintptr_t number, int signals)
 {
     long long ns = -1;
-    atomic_fetch_add(&listener.takes_gil, 1);
-    PyThreadState *own = NULL;
-    if (atomic_load(&listener.number) == number && !listener.over) {
-        own = fp_own_gil_take();
-    }
+    PyThreadState *own = fp_own_thread_take_gil(&listener.thread, number);
     if (own != NULL) {
         PyObject *function = function_of(number);
         PyObject *args = function ? Py_BuildValue("(i)", signals) : NULL;
@@ -79,9 +74,8 @@ call(uintptr_t number, int signals)
         Py_XDECREF(args);
         Py_XDECREF(function);
         PyErr_Clear();
-        fp_own_gil_give(own);
+        fp_own_thread_give_gil(&listener.thread, own);
     }
-    atomic_fetch_sub(&listener.takes_gil, 1);
     return ns < 0 ? NEVER : fp_worker_now(CLOCK_MONOTONIC) + ns;
 }
 
@@ -104,7 +98,7 @@ look(void *arg)
 {
     uintptr_t number = (uintptr_t)arg;
     int64_t due = fp_worker_now(CLOCK_MONOTONIC); /* of the first call */
-    while (atomic_load(&listener.number) == number) {
+    while (fp_own_thread_goes_on(&listener.thread, number)) {
         int64_t left = NEVER;
         if (due != NEVER) {
             left = due - fp_worker_now(CLOCK_MONOTONIC);
@@ -115,74 +109,22 @@ look(void *arg)
             due = call(number, signals);
         }
         else {
-            fp_worker_sleep(&listener.woken, left < LOOK_NS ? left : LOOK_NS);
+            fp_worker_sleep(&listener.thread.woken,
+                            left < LOOK_NS ? left : LOOK_NS);
         }
     }
     return NULL;
 }
 
-/* Asks the thread to end.  Returns 1 if the caller must join it. */
-static int
-dismiss(void)
-{
-    if (listener.process != getpid() ||
-        !atomic_exchange(&listener.has_thread, 0)) {
-        return 0;
-    }
-    atomic_fetch_add(&listener.number, 1);
-    fp_worker_wake(&listener.woken);
-    return 1;
-}
-
-static void
-begin_thread(void)
-{
-    uintptr_t number = atomic_load(&listener.number);
-    int begun = fp_worker_begin(&listener.thread, look, (void *)number) == 0;
-    atomic_store(&listener.has_thread, begun);
-}
-
-/* If the thread waits for the GIL, which the caller has, or answers, it ends
- * later. */
-static void
-end_thread(void)
-{
-    if (dismiss()) {
-        if (atomic_load(&listener.takes_gil)) {
-            (void)pthread_detach(listener.thread);
-        }
-        else {
-            (void)pthread_join(listener.thread, NULL);
-        }
-    }
-}
-
-/* ---- forks ---- */
-
 /* A pending call. */
 static int
-begin_again(void *Py_UNUSED(arg))
+begin_again(void *Py_UNUSED(unused))
 {
     FP_GUARD();
-    if (listener.function != NULL && !listener.over &&
-        listener.process == getpid() && !atomic_load(&listener.has_thread)) {
-        begin_thread();
+    if (listener.function != NULL && listener.thread.process == getpid()) {
+        (void)fp_own_thread_begin(&listener.thread);
     }
     return 0;
-}
-
-static void
-before_fork(void)
-{
-    end_thread();
-}
-
-static void
-after_fork(void)
-{
-    if (listener.function != NULL && !atomic_load(&listener.has_thread)) {
-        (void)Py_AddPendingCall(begin_again, NULL);
-    }
 }
 
 /* ---- the signal ---- */
@@ -194,7 +136,7 @@ on_signal(int number, siginfo_t *info, void *context)
     const struct sigaction *before = &listener.before[number];
     if (atomic_load(&listener.handles) == getpid()) {
         atomic_fetch_add(&listener.came, 1);
-        fp_worker_wake(&listener.woken);
+        fp_worker_wake(&listener.thread.woken);
     }
     if (before->sa_flags & SA_SIGINFO) {
         before->sa_sigaction(number, info, context);
@@ -244,27 +186,15 @@ handle_signal(PyObject *Py_UNUSED(module), PyObject *arg)
 static PyObject *
 replace_function(PyObject *function, const char *folder)
 {
-    static int watches_forks;
     FP_GUARD();
-    if (listener.process != getpid()) {
-        listener.process = getpid(); /* the thread was the parent's */
-        atomic_store(&listener.has_thread, 0);
-        (void)atomic_fetch_add(&listener.number, 1);
-        atomic_store(&listener.takes_gil, 0);
-    }
-    end_thread();
+    fp_own_thread_end(&listener.thread);
     PyObject *before = listener.function;
     listener.function = Py_XNewRef(function);
-    if (function != NULL && !listener.over) {
+    if (function != NULL) {
         strcpy(listener.folder, folder);
         memset(&listener.seen, 0, sizeof(listener.seen));
         (void)has_changed(); /* no request is older */
-        if (!watches_forks) {
-            watches_forks = 1;
-            fp_own_gil_prepare();
-            (void)pthread_atfork(before_fork, after_fork, NULL);
-        }
-        begin_thread();
+        (void)fp_own_thread_begin(&listener.thread);
     }
     return before;
 }
@@ -296,13 +226,7 @@ listen_never(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 void
 fp_listener_exit(void)
 {
-    atomic_store(&listener.over, 1);
-    if (dismiss()) {
-        pthread_t thread = listener.thread;
-        Py_BEGIN_ALLOW_THREADS(void)
-        pthread_join(thread, NULL);
-        Py_END_ALLOW_THREADS
-    }
+    fp_own_thread_exit(&listener.thread);
 }
 
 /* A pending call: what the function returns is called when no frame of it is
