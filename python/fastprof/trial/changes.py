@@ -160,9 +160,7 @@ class Changes:
             for name, value in given.items()
             if value is None or isinstance(value, bool | int | float | str)
         }
-        dataset: Any = given.get("dataset")
-        stream = any(base.__name__ == "IterableDataset" for base in type(dataset).__mro__)
-        call = Call(kind, file, line, plain, stream)
+        call = Call(kind, file, line, plain)
         if len(self.calls) < _MOST and call not in self.calls:
             self.calls.append(call)
 

@@ -47,7 +47,7 @@ def notes(report: Report) -> list[str]:
     """Return sentences on what makes a trial of this run uncertain."""
     found = examine(report)
     busy = [f for f in (*found.findings, *found.notes) if f.rule == "cpu-contention"]
-    return [f"{f.title}: on CPUs of its own, fewer runs would tell more." for f in busy]
+    return [f"{f.title}: on free CPUs, fewer runs would show more." for f in busy]
 
 
 def _candidate(

@@ -19,39 +19,27 @@ from fastprof.trial.model import Values
 
 def edit(name: str, values: Values) -> Edit:
     """Return what changes the arguments of a call for the intervention ``name``."""
-    special = {"workers": _workers, "no-workers": _no_workers, "persistent": _with_workers,
-               "prefetch": _with_workers, "fused": _instead_of_foreach}  # fmt: skip
-    return functools.partial(special.get(name, _set), values)
+    return functools.partial(_edit, name, values)
 
 
-def _set(values: Values, given: dict[str, Any]) -> bool:
-    changed = any(given.get(name) != value for name, value in values.items())
+#: What torch refuses with the new arguments, and the values with which it does not.
+_REFUSED: dict[str, dict[str, Any]] = {
+    "fused": {"foreach": False},
+    "no-workers": {"prefetch_factor": None, "persistent_workers": False, "timeout": 0,
+                   "multiprocessing_context": None},
+}  # fmt: skip
+
+
+def _edit(name: str, values: Values, given: dict[str, Any]) -> bool:
+    workers = given.get("num_workers") or 0
+    if name in ("no-workers", "persistent", "prefetch") and not workers:
+        return False
+    if name == "workers" and workers >= values["num_workers"]:
+        return False
+    changed = any(given.get(key) != value for key, value in values.items())
     given.update(values)
+    given.update({key: value for key, value in _REFUSED.get(name, {}).items() if key in given})
     return changed
-
-
-def _workers(values: Values, given: dict[str, Any]) -> bool:
-    if (given.get("num_workers") or 0) >= values["num_workers"]:
-        return False
-    return _set(values, given)
-
-
-def _no_workers(values: Values, given: dict[str, Any]) -> bool:
-    if not given.get("num_workers"):
-        return False
-    given["num_workers"] = 0
-    for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
-        given.pop(name, None)
-    return True
-
-
-def _with_workers(values: Values, given: dict[str, Any]) -> bool:
-    return bool(given.get("num_workers")) and _set(values, given)
-
-
-def _instead_of_foreach(values: Values, given: dict[str, Any]) -> bool:
-    given.pop("foreach", None)
-    return _set(values, given)
 
 
 def threads(changes: Changes, name: str, values: Values) -> None:

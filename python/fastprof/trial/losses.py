@@ -16,6 +16,8 @@ FIRST = 10
 #: Sums in another order differ by so much, relative to the loss, over the first steps: some hundred
 #: units in the last place of float32.
 ROUNDING = 2.0**-16
+#: Few runs of a program without a seed do not show how much its losses differ at most.
+_MORE = 4.0
 
 
 class Losses:
@@ -69,29 +71,33 @@ def difference(a: Sequence[float | None], b: Sequence[float | None]) -> tuple[fl
 def _relative(x: float, y: float) -> float:
     if x == y or (math.isnan(x) and math.isnan(y)):
         return 0.0
-    scale = max(abs(x), abs(y))
-    return abs(x - y) / scale if math.isfinite(scale) else math.inf
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return math.inf
+    return abs(x - y) / max(abs(x), abs(y))
 
 
 def judged(
     baseline: Sequence[Sequence[float | None]], runs: Sequence[Sequence[float | None]]
-) -> tuple[bool, str]:
+) -> tuple[bool, str | None]:
     """Return whether the losses of a candidate's runs are those of the baseline, and a sentence.
 
-    They are if they are equal, or differ by no more than rounding, or than the runs of the baseline
-    differ from each other.
+    They are if they are equal, or differ by no more than rounding, or than some times what the runs
+    of the baseline differ from each other.  No sentence: there are none to compare.
     """
     own = [difference(baseline[0], other) for other in baseline[1:]]
     allowed = max([size for size, _ in filter(None, own)], default=0.0)
     found = [difference(baseline[0], run) for run in runs]
     known = [pair for pair in found if pair is not None]
     if not known:
-        return True, "no loss was seen"
+        return True, None
     largest, first = max(known)
     if largest == 0:
         return True, ""
-    if largest <= allowed:
-        return True, f"losses differ as those of the baseline do ({largest:.1g})"
     if largest <= ROUNDING:
         return True, f"losses differ by rounding ({largest:.1g})"
-    return False, f"loss {first} of the first {FIRST} differs; at most by {100 * largest:.2g} %"
+    if largest <= _MORE * allowed and math.isfinite(largest):
+        by, own_by = (f"{100 * size:.2g} %" for size in (largest, allowed))
+        return True, f"losses differ by up to {by}; the baseline's differ by {own_by}"
+    if largest == math.inf:
+        return False, f"loss {first} of the first {FIRST} is not a number"
+    return False, f"loss {first} of the first {FIRST} differs; by at most {100 * largest:.2g} %"

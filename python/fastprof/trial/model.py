@@ -12,6 +12,7 @@ NO_DIFFERENCE = "no difference"
 OPEN = "open"
 CRASHED = "crashed"
 HUNG = "hung"
+EARLY = "ended early"
 LOSSES = "other losses"
 NO_EFFECT = "not reached"
 
@@ -60,7 +61,6 @@ class Call:
     file: str = ""
     line: int = 0
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,11 @@ class Tried:
 
     ``low_ms`` and ``high_ms`` are the interval of ``saving_ms`` at 95 %.  ``status`` is one of
     ``real``, ``worse``, ``no difference``, ``open`` (more runs are needed), ``crashed``, ``hung``,
-    ``other losses`` and ``not reached`` (the program makes no such call).  ``predicted_ms`` is the
-    step's time that the finding promises.
+    ``ended early`` (after fewer steps), ``other losses`` and ``not reached`` (the program makes no
+    such call).  ``share`` is the part of the step that the fix saves, by the runs of its rounds and
+    the baseline's of the same rounds; the times are that part of ``baseline_ms``.  ``losses`` says
+    how the losses differ, None: there were none.  ``predicted_ms`` is the step's time that the
+    finding promises.
     """
 
     candidate: Candidate
@@ -131,7 +134,7 @@ class Tried:
     share_low: float | None = None
     share_high: float | None = None
     predicted_ms: float | None = None
-    losses: str = ""
+    losses: str | None = ""
     reason: str = ""
 
 
@@ -140,10 +143,10 @@ class TrialData:
     """The result of ``fastprof try``.
 
     ``baseline_ms`` is the mean time per step without a fix, over ``baseline_runs`` runs of
-    ``steps`` steps.  ``together`` is that of all fixes that helped, None with fewer than two.
-    ``places`` are what to change: the program's lines with the calls, or a trainer's option;
-    ``patch`` are the changes as a diff,
-    and ``by_hand`` the calls that it does not contain.  ``notes`` are sentences on the trial.
+    ``steps`` steps (the geometric mean of theirs).  ``together`` is all that helped, None with
+    fewer than two.  ``places`` are what to change: the program's lines with the calls, or a
+    trainer's option; ``patch`` are the changes as a diff, and ``by_hand`` the calls that it lacks.
+    ``notes`` are sentences on the trial.
     ``stopped``: why it ended early; empty if it did not.
     """
 

@@ -2,24 +2,32 @@
 
 import ast
 import difflib
+import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from fastprof.trial.changes import THREADS
+from fastprof.trial.effects import edit
 from fastprof.trial.interventions import BY_ID, arguments
 from fastprof.trial.model import Call, Tried, Values
 
 
 def calls_to_change(tried: Iterable[Tried], calls: Sequence[Call]) -> list[tuple[Call, Values]]:
     """Return the program's calls that the fixes change, with the arguments that each gets."""
-    out: dict[tuple[str, int, str], tuple[Call, dict[str, object]]] = {}
-    for one in tried:
-        for name, values in one.candidate.parts.items():
-            for call in calls:
-                if call.kind in BY_ID[name].kinds and call.file:
-                    place = call.file, call.line, call.kind
-                    out.setdefault(place, (call, {}))[1].update(values)
-    return [(call, values) for call, values in out.values()]
+    parts = [part for one in tried for part in one.candidate.parts.items()]
+    out: list[tuple[Call, Values]] = []
+    for call in calls:
+        given = dict(call.arguments)
+        for name, values in parts:
+            if call.file and call.kind in BY_ID[name].kinds:
+                edit(name, values)(given)  # as in the process of its runs
+        new = {name: value for name, value in given.items() if (name, value) not in
+               call.arguments.items()}  # fmt: skip
+        if new:
+            out.append((call, new))
+    return out
 
 
 def keeping(tried: Iterable[Tried], calls: Sequence[Call]) -> tuple[str, ...]:
@@ -42,7 +50,8 @@ def diff(tried: Iterable[Tried], calls: Sequence[Call]) -> tuple[str, list[str]]
     left: list[str] = []
     for file, changes in by_file.items():
         try:
-            before = Path(file).read_text(encoding="utf-8")
+            # Not read_text(): a diff must have the file's own ends of lines.
+            before = Path(file).read_bytes().decode()
         except (OSError, ValueError):
             left += [_place(call, values) for call, values in changes]
             continue
@@ -55,9 +64,11 @@ def diff(tried: Iterable[Tried], calls: Sequence[Call]) -> tuple[str, list[str]]
             else:
                 after = edited
         shown = _shown(file)
-        old, new = (text.splitlines(keepends=True) for text in (before, after))
+        # Only "\n" ends a line of a diff; str.splitlines() knows more ends.
+        old, new = list(io.StringIO(before)), list(io.StringIO(after))
         out += difflib.unified_diff(old, new, f"a/{shown}", f"b/{shown}")
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in out), left
+    missing = "\n\\ No newline at end of file\n"
+    return "".join(line if line.endswith("\n") else line + missing for line in out), left
 
 
 def _shown(file: str) -> str:
@@ -70,7 +81,7 @@ def _place(call: Call, values: Values) -> str:
 
 
 def edited_call(source: str, call: Call, values: Values) -> str | None:
-    """Return the source with the call's new arguments; None if it is not clear which to edit."""
+    """Return the source with the call's new arguments; None if it is not clear how to edit it."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -80,51 +91,56 @@ def edited_call(source: str, call: Call, values: Values) -> str | None:
     exact = [node for node in found if node.lineno == call.line] or found
     if len(exact) != 1:
         return None
-    node = exact[0]
+    (node,) = exact
     if any(keyword.arg is None for keyword in node.keywords):
         return None  # **options: they may have the same arguments
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line.encode()))
     data = source.encode()
+    lines = data.splitlines(keepends=True)
 
-    def at(line: int | None, column: int | None) -> int:
-        return starts[(line or 1) - 1] + (column or 0)
+    def end_of(part: ast.expr) -> int:
+        return sum(map(len, lines[: (part.end_lineno or 1) - 1])) + (part.end_col_offset or 0)
 
-    edits: list[tuple[int, int, str]] = []
-    if call.kind == "set_num_threads":
+    edits: list[tuple[int, int, str]] = []  # begin, end, and what is there afterwards
+
+    def put(part: ast.expr, value: Any) -> ast.expr:
+        begin = sum(map(len, lines[: part.lineno - 1])) + part.col_offset
+        edits.append((begin, end_of(part), repr(value)))
+        return ast.Constant(value)
+
+    new = dict(values)
+    if call.kind == THREADS:
         if len(node.args) != 1:
             return None
-        only = node.args[0]
-        begin, end = at(only.lineno, only.col_offset), at(only.end_lineno, only.end_col_offset)
-        edits.append((begin, end, repr(next(iter(values.values())))))
-    else:
-        new = dict(values)
-        for keyword in node.keywords:
-            if keyword.arg in new:
-                value = keyword.value
-                begin = at(value.lineno, value.col_offset)
-                end = at(value.end_lineno, value.end_col_offset)
-                edits.append((begin, end, repr(new.pop(keyword.arg))))
-        if new:
-            edits.append(_inserted(node, at, arguments(new)))
+        node.args = [put(node.args[0], new.popitem()[1])]
+    for keyword in node.keywords:
+        if keyword.arg in new:
+            keyword.value = put(keyword.value, new.pop(keyword.arg))
+    if new.keys() & call.arguments.keys():
+        return None  # given by position
+    if new:
+        ends = [end_of(part) for part in (*node.args, *(k.value for k in node.keywords))
+                if hasattr(part, "end_lineno")]  # fmt: skip
+        ends += [end for _, end, _ in edits]
+        end, text = max(ends, default=0), f", {arguments(new)}"
+        if not ends:
+            end, text = end_of(node) - 1, text[2:]
+        edits.append((end, end, text))
+        node.keywords += [ast.keyword(name, ast.Constant(value)) for name, value in new.items()]
     for begin, end, text in sorted(edits, reverse=True):
         data = data[:begin] + text.encode() + data[end:]
-    return data.decode()
+    edited = data.decode()
+    # Brackets around the last argument are no part of it.
+    return edited if _means(edited) == ast.dump(tree) else None
 
 
-def _inserted(node: ast.Call, at: Callable[..., int], text: str) -> tuple[int, int, str]:
-    """Return the edit that adds arguments before the closing bracket of a call."""
-    parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-    if not parts:
-        end = at(node.end_lineno, node.end_col_offset) - 1
-        return end, end, text
-    last = max(at(part.end_lineno, part.end_col_offset) for part in parts)
-    return last, last, f", {text}"
+def _means(source: str) -> str:
+    try:
+        return ast.dump(ast.parse(source))
+    except SyntaxError:
+        return ""
 
 
 def _is(node: ast.Call, call: Call) -> bool:
     name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
     inside = node.lineno <= call.line <= (node.end_lineno or node.lineno)
-    return inside and name == call.kind
+    return inside and name in (call.kind, "__init__")  # a class of the program calls its base

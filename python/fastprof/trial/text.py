@@ -6,6 +6,7 @@ from fastprof.report.figures import duration, plural
 from fastprof.tables.layout import wrapped
 from fastprof.trial.model import (
     CRASHED,
+    EARLY,
     HUNG,
     LOSSES,
     NO_DIFFERENCE,
@@ -24,10 +25,11 @@ _MS = 9
 _WIDE = 0.05
 
 _WORDS = {
-    NO_DIFFERENCE: "no difference that is more than chance",
+    NO_DIFFERENCE: "no difference beyond chance",
     OPEN: "not decided",
     CRASHED: "crashed",
     HUNG: "did not end",
+    EARLY: "ended early",
     LOSSES: "other losses: not recommended",
     NO_EFFECT: "not tried",
 }
@@ -109,7 +111,7 @@ def _more(one: Tried) -> list[str]:
         out.append(f"{one.losses[:1].upper()}{one.losses[1:]}.")
     low, high = one.share_low, one.share_high
     if one.status == NO_DIFFERENCE and low is not None and high is not None and high - low > _WIDE:
-        out.append(f"From {_change(low)} to {_change(high)} is possible.")
+        out.append(f"Possible: from {_change(low)} to {_change(high)}.")
     if one.predicted_ms is not None and one.step_ms is not None:
         out.append(f"Predicted by the finding: {duration(one.predicted_ms)}.")
     return out
@@ -119,16 +121,23 @@ def _closing(data: TrialData) -> list[str]:
     out = [*data.notes]
     if data.stopped:
         out.append(f"Ended by {data.stopped}: what is known so far.")
+    # With one run of each, losses were not compared.
     known = [one for one in data.tried if one.runs > 1]
-    if known:
-        others = [one.candidate.spelled for one in known if one.status == LOSSES]
-        out.append(f"Same losses in all runs but: {', '.join(others) or 'none'}.")
+    others = [one.candidate.spelled for one in known if one.status == LOSSES]
+    if known and all(one.losses is None for one in known):
+        out.append("No losses were seen, so the fixes may change the results.")
+    elif others:
+        out.append(f"All other runs have the losses of the baseline; not: {', '.join(others)}.")
+    elif known:
+        out.append("All runs have the same losses.")
     if data.places:
-        out.append(f"To keep them: {', '.join(data.places)}")
+        out.append(f"To keep what helped: {'; '.join(data.places)}")
     if data.by_hand:
-        out.append(f"The diff (--patch) lacks, to be changed by hand: {', '.join(data.by_hand)}")
+        out.append(f"To be changed by hand, not in the diff: {'; '.join(data.by_hand)}")
     runs = f"The program ran {plural(data.processes, 'time')}"
-    out.append(f"{runs}, {plural(data.steps, 'step')} each; recordings: {data.folder}")
+    if data.steps:
+        runs += f", up to {plural(data.steps, 'step')} each"
+    out.append(f"{runs}; recordings: {data.folder}")
     return out
 
 

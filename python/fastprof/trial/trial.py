@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import geometric_mean
 
 from fastprof.comparison.stats import batches
 from fastprof.errors import FastprofError
@@ -13,8 +14,9 @@ from fastprof.trial import losses, verdict
 from fastprof.trial.choose import candidates, joined, notes
 from fastprof.trial.interventions import Intervention
 from fastprof.trial.model import (
-    HUNG,
+    EARLY,
     LOSSES,
+    NO_DIFFERENCE,
     NO_EFFECT,
     OPEN,
     REAL,
@@ -73,7 +75,7 @@ class _Arm:
     losses: list[tuple[float | None, ...]] = field(default_factory=list)
     status: str = OPEN
     reason: str = ""
-    said: str = ""
+    said: str | None = ""
 
 
 class Trial:
@@ -162,7 +164,7 @@ class Trial:
                 assert arm.candidate is not None
                 self._go(arm, arm.candidate.name, number)
             for arm in under_way:
-                self._judge(arm, number)
+                self._judge(arm)
 
     def _go(self, arm: _Arm, name: str, number: int) -> None:
         """Run an arm once, and note the result."""
@@ -176,59 +178,58 @@ class Trial:
                 raise TrialError(f"the program failed in another run: {answer.reason}")
             arm.status, arm.reason = answer.status, answer.reason
             return
-        if len(answer.ends_ns) < self._steps:
-            arm.status = HUNG if arm.candidate else OPEN
-            arm.reason = f"only {len(answer.ends_ns)} of {plural(self._steps, 'step')}"
+        made = len(answer.ends_ns)
+        if made < self._steps:
+            only = f"only {made} of {plural(self._steps, 'step')}"
+            if arm.candidate is None:
+                raise TrialError(f"the program made {only} in another run: --steps {made}")
+            arm.status, arm.reason = EARLY, only
             return
         missing = [part for part in apply if not answer.applied.get(part)]
-        if missing and number == 1 and arm.candidate is not self._joined:
+        if missing and number == 1 and arm is not self._together:
             arm.status, arm.reason = NO_EFFECT, "the program makes no call that it changes"
             return
         arm.ms.append(verdict.mean_ms(answer.ends_ns, min(SKIP, self._steps - 2)))
         arm.losses.append(answer.losses)
 
-    @property
-    def _joined(self) -> Candidate | None:
-        return None if self._together is None else self._together.candidate
-
-    def _judge(self, arm: _Arm, number: int) -> None:
+    def _judge(self, arm: _Arm) -> None:
         if arm.status != OPEN:
             return
-        if number > 1:
+        if len(arm.ms) > 1:
             same, arm.said = losses.judged(self._baseline.losses, arm.losses)
             if not same and arm.candidate is not None and not arm.candidate.changes_results:
-                arm.status, arm.reason = LOSSES, arm.said
+                arm.status, arm.reason = LOSSES, arm.said or ""
                 return
-        most = self._choice.rounds
-        arm.status = verdict.judge(self._baseline.ms, arm.ms, most=most).status
+        arm.status = self._verdict(arm).status
+
+    def _verdict(self, arm: _Arm) -> verdict.Verdict:
+        base = self._baseline.ms
+        if arm is not self._together:  # of the rounds in which it ran
+            base = base[: len(arm.ms)]
+        return verdict.judge(base, arm.ms, most=self._choice.rounds)
 
     def _try_together(self) -> None:
         helped = compatible([arm for arm in self._arms if arm.status == REAL])
         if len(helped) < 2:
             return
         self._together = arm = _Arm(joined(helped))
-        for number in range(1, min(verdict.FIRST, self._choice.rounds) + 1):
+        for number in range(1, self._choice.rounds + 1):
             if arm.status == OPEN:
                 self._go(arm, "together", number)
-        self._judge_together(arm)
-
-    def _judge_together(self, arm: _Arm) -> None:
-        if arm.status != OPEN or not arm.ms:
-            return
-        same, arm.said = losses.judged(self._baseline.losses, arm.losses)
-        if not same and arm.candidate is not None and not arm.candidate.changes_results:
-            arm.status, arm.reason = LOSSES, arm.said
-        else:
-            arm.status = verdict.judge(self._baseline.ms, arm.ms, most=len(arm.ms)).status
+                self._judge(arm)
 
     def _result(self, program: str, stopped: str) -> TrialData:
         base = self._baseline.ms
-        mean = sum(base) / len(base) if base else None
+        mean = geometric_mean(base) if base else None
         tried = tuple(self._tried(arm, mean) for arm in self._arms)
         together = None if self._together is None else self._tried(self._together, mean)
-        helped = [one for one in tried if one.status == REAL]
+        helped = compatible([arm for arm in self._arms if arm.status == REAL])
+        if together is not None and together.status not in (REAL, NO_DIFFERENCE, OPEN):
+            helped = helped[:1]  # they do not go together: the better one
+        kept = [one for one in tried if one.candidate in helped]
+        kept.sort(key=lambda one: helped.index(one.candidate))
         calls = () if self._first is None else self._first.calls
-        patch, by_hand = diff(helped, calls)
+        patch, by_hand = diff(kept, calls)
         return TrialData(
             program,
             str(self._runs.folder),
@@ -237,7 +238,7 @@ class Trial:
             len(base),
             tried,
             together,
-            keeping(helped, calls),
+            keeping(kept, calls),
             patch,
             tuple(by_hand),
             notes=tuple(self._notes),
@@ -256,12 +257,11 @@ class Trial:
         )  # fmt: skip
         if not arm.ms or not self._baseline.ms:
             return out
-        found = verdict.judge(self._baseline.ms, arm.ms)
-        step_ms = sum(arm.ms) / len(arm.ms)
+        found = self._verdict(arm)
         return replace(
             out,
-            step_ms=step_ms,
-            saving_ms=None if mean is None else mean - step_ms,
+            step_ms=_times(None if found.share is None else 1 - found.share, mean),
+            saving_ms=_times(found.share, mean),
             low_ms=_times(found.low, mean),
             high_ms=_times(found.high, mean),
             share=found.share,
@@ -271,9 +271,12 @@ class Trial:
 
 
 def compatible(arms: Sequence[_Arm]) -> list[Candidate]:
-    """Return the candidates that can be applied together: of two that cannot, the better one."""
+    """Return the candidates that can be applied together: of two that cannot, the better one.
+
+    The best one is the first.
+    """
     kept: list[Candidate] = []
-    for arm in sorted(arms, key=lambda arm: sum(arm.ms) / len(arm.ms)):
+    for arm in sorted(arms, key=lambda arm: geometric_mean(arm.ms)):
         one = arm.candidate
         if one is not None and not any({one.name, other.name} in _EITHER for other in kept):
             kept.append(one)

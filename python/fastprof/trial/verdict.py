@@ -3,19 +3,25 @@
 The runs are compared as ``fastprof compare`` compares several runs per side, by Welch's t test on
 their means; here on the logarithms of these.  What disturbs a run makes it longer by a part, so a
 slower fix varies by more milliseconds, while logarithms vary equally.  It is looked at after
-several rounds, and each look may call chance a difference.  So
-the error is spent by the function of Lan and DeMets ("Discrete sequential boundaries for clinical
-trials", Biometrika 70, 1983) that is similar to Pocock's boundary::
+several rounds, and each look may call chance a difference.  So the error is spent by the function
+of Lan and DeMets ("Discrete sequential boundaries for clinical trials", Biometrika 70, 1983) that
+is similar to Pocock's boundary::
 
     spent(t) = alpha * ln(1 + (e - 1) t),   t = rounds / most rounds
 
 A look is tested at what it adds.  The looks together then err at most as often as the sum of their
 levels, alpha (Bonferroni's inequality), however they depend on each other.
+
+Rounds also end if the next ones would hardly show more: if, by a saving as it was measured, the
+last look finds one in fewer than :data:`HOPE` of all cases (Lan, Simon and Halperin,
+"Stochastically curtailed tests in long-term clinical trials", Sequential Analysis 1, 1982).  That
+calls fewer fixes real, so alpha remains a bound.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist, mean
 
 from fastprof.comparison.stats.significance import welch
 from fastprof.trial.model import NO_DIFFERENCE, OPEN, REAL, WORSE
@@ -23,7 +29,10 @@ from fastprof.trial.model import NO_DIFFERENCE, OPEN, REAL, WORSE
 #: A fix without effect is called real, or worse, at most this often.
 ALPHA = 0.01
 #: Rounds of runs: before the first look, and at most.
-FIRST, MOST = 3, 6
+FIRST, MOST = 2, 6
+#: Rounds after which a trial may end for lack of hope: two runs hardly show how much runs vary.
+_ENOUGH = 3
+HOPE = 0.05
 #: The level of the intervals that are shown.
 LEVEL = 0.95
 #: A fix that saves less than this part of a step, surely, is no longer measured.
@@ -34,7 +43,7 @@ SMALL = 0.01
 class Verdict:
     """The status of a candidate after some rounds, and the part of the step that it saves.
 
-    ``low`` and ``high`` are the interval of ``share`` at 95 %; None with one run.
+    ``low`` and ``high`` are the interval of ``share`` at 95 %; None with one run per side.
     """
 
     status: str
@@ -57,9 +66,10 @@ def judge(baseline: Sequence[float], runs: Sequence[float], *, most: int = MOST)
         most: the number of rounds after which nothing stays open.
     """
     rounds, first = len(runs), min(FIRST, most)
-    found = welch(list(map(math.log, baseline)), list(map(math.log, runs)), level=LEVEL)
+    before, after = list(map(math.log, baseline)), list(map(math.log, runs))
+    found = welch(before, after, level=LEVEL)
     if found is None:
-        return Verdict(OPEN)
+        return Verdict(OPEN, -math.expm1(mean(after) - mean(before)))
     share, low, high = (-math.expm1(x) for x in (found.estimate, found.high, found.low))
     level = spent(rounds, most) - (spent(rounds - 1, most) if rounds > first else 0.0)
     if rounds < first:
@@ -67,8 +77,19 @@ def judge(baseline: Sequence[float], runs: Sequence[float], *, most: int = MOST)
     elif found.p <= level and found.estimate:
         status = REAL if share > 0 else WORSE
     else:
-        status = NO_DIFFERENCE if rounds >= most or high < SMALL else OPEN
+        ends = rounds >= most or high < SMALL or _is_hopeless(found.p, rounds, most)
+        status = NO_DIFFERENCE if ends else OPEN
     return Verdict(status, share, low, high)
+
+
+def _is_hopeless(p: float, rounds: int, most: int) -> bool:
+    """Return whether the last look would hardly find a difference, by the trend of these rounds."""
+    if rounds < _ENOUGH or p <= 0.0:
+        return False
+    normal, part = NormalDist(), rounds / most
+    last = spent(most, most) - spent(most - 1, most)
+    z, needed = (-normal.inv_cdf(level / 2) for level in (p, last))
+    return normal.cdf((z / math.sqrt(part) - needed) / math.sqrt(1 - part)) < HOPE
 
 
 def mean_ms(ends_ns: Sequence[int], skip: int) -> float:
