@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +153,68 @@ def test_interventions_are_listed_and_options_are_checked(tmp_path: Path) -> Non
         (("--steps", "2", "x.py"), "--steps is 2"),
         (("--rounds", "1", "x.py"), "--rounds is 1"),
         (("--scratch", "/tmp", "x.py"), "--scratch is '/tmp'"),
+        (("--scratch", ".", "x.py"), "--scratch is '.'"),
+        (("-",), "standard input can be read once"),
     ):
         done = fastprof_try(*arguments, cwd=tmp_path)
         assert done.returncode == 2, done
         assert said in done.stderr
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_folder_next_to_the_scratch_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out/data").mkdir(parents=True)
+    (tmp_path / "out/data/x.txt").write_text("7")
+    (tmp_path / "reads.py").write_text(
+        "print(open('out/data/x.txt').read())\nopen('out/runs/new.txt', 'w').write('new')\n"
+    )
+    (tmp_path / "folder").mkdir()
+    runs = Runs(tmp_path / "folder", ["reads.py"], "out/runs")
+    assert isinstance(runs.run("reads", Plan("", "", 12)), Answer)
+    assert not (tmp_path / "out/runs").exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["data"]
+
+
+def test_fastprof_0_tries_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("open('ran.txt', 'w')\n")
+    done = run_child(COMMAND, "try", "x.py", cwd=tmp_path, env={"FASTPROF": "0"})
+    assert done.returncode == 2
+    assert "FASTPROF=0" in done.stderr
+    assert not (tmp_path / "ran.txt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_trial_that_is_ended_ends_its_run(tmp_path: Path, number: int) -> None:
+    # The run ignores SIGTERM.
+    (tmp_path / "x.py").write_text(
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('pid.new', 'w').write(str(os.getpid())); os.rename('pid.new', 'pid')\n"
+        "while True: time.sleep(1)\n"
+    )
+    trial = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "try", "-o", "out", "x.py"],
+        cwd=tmp_path, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until((tmp_path / "pid").exists)
+        trial.send_signal(number)
+        time.sleep(0.5)  # a second one, while the first one waits for the run
+        trial.send_signal(number)
+        assert trial.wait(60) != 0
+        pid = int((tmp_path / "pid").read_text())
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    finally:
+        trial.kill()
+        trial.wait()
 
 
 @pytest.mark.slow
@@ -167,6 +230,32 @@ def test_a_planted_problem_is_tried_and_joined_with_its_finding(folder: Path) ->
         assert "optimizer-unfused" not in tried["candidate"]["rule"] or (
             "measured: " in str(fastprof.load(folder / "out/train_profile.fprof"))
         )
+
+
+LIBRARY = """
+import torch
+class Trainer:
+    def __init__(self, parameters):
+        self.optimizer = torch.optim.SGD(parameters, lr=0.1)
+class Loader(torch.utils.data.DataLoader):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+"""
+
+
+def test_calls_of_a_library_are_no_lines_of_the_program(folder: Path) -> None:
+    (folder / "site-packages").mkdir()
+    (folder / "site-packages/trainers.py").write_text(LIBRARY)
+    (folder / "train.py").write_text(
+        "import sys, torch\nsys.path.append('site-packages')\nimport trainers\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "opt = trainers.Trainer(model.parameters()).optimizer\n"
+        "for x in trainers.Loader([torch.ones(2)] * 12):\n"
+        "    model(x).sum().backward()\n    opt.step()\n"
+    )
+    first = answer_of(Runs(folder / "out", ["train.py"], None), "first", observe=True)
+    # The loader is the object that the program makes; the optimizer is made in the library.
+    assert {call.kind: call.line for call in first.calls} == {"SGD": 0, "DataLoader": 6}
 
 
 SAMPLES = """

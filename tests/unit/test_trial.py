@@ -229,6 +229,14 @@ def test_a_program_that_fails_by_itself_is_no_trial(
     with pytest.raises(course.TrialError, match="without any fix: ValueError: no data"):
         run_trial(monkeypatch, tmp_path, {"train_profile": failed})
 
+    def no_file(path: str) -> Any:
+        raise FileNotFoundError(path)
+
+    runs = FakeRuns(tmp_path, {"train_profile": 45.0})
+    made = course.Trial(runs, course.Choice(), no_file, lambda text: None)
+    with pytest.raises(course.TrialError, match="ended by force"):
+        made.run("train.py")
+
 
 def test_results_are_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found, _ = run_trial(monkeypatch, tmp_path, {"baseline": 10.0, "workers": 5.0}, (WORKERS,))

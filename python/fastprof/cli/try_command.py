@@ -1,6 +1,7 @@
 """``fastprof try``: runs a program with fixes that are applied from outside, and what they save."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from fastprof.cli.output import write_text
 from fastprof.cli.parsing import USAGE_ERROR, Options
 from fastprof.cli.target import parse_target
 from fastprof.results.saved import load
+from fastprof.session.environment import switch
 from fastprof.tables.layout import width_of, wrapped
 from fastprof.trial.interventions import INTERVENTIONS, chosen
 from fastprof.trial.keep import keep
@@ -37,6 +39,10 @@ def run_try(argv: Sequence[str]) -> int:
         write_text(table([(i.id, i.subject, ", ".join(i.rules)) for i in INTERVENTIONS]))
         return 0
     options, args = parse_target(_parser(), argv)
+    if switch.MODE == "off":
+        raise ValueError("FASTPROF=0 is set: no run can be measured")
+    if args[0] == "-" and not options.module:
+        raise ValueError("a program on standard input can be read once: save it to a file")
     try:
         choice = _choice(options)
         folder = Path(_folder(options.output, args[0]))
@@ -44,13 +50,15 @@ def run_try(argv: Sequence[str]) -> int:
         complain(f"cannot write to {options.output or OUTPUT!r}: {error.strerror}")
         return USAGE_ERROR
     scratch = options.scratch
-    if scratch is not None and (os.path.isabs(scratch) or ".." in Path(scratch).parts):
+    parts = None if scratch is None else Path(scratch).parts
+    if parts is not None and (os.path.isabs(scratch) or ".." in parts or not parts):
         raise ValueError(f"--scratch is {scratch!r:.80}, expected a folder below this one")
     words = ["-m", *args] if options.module else args
     progress = _Progress()
-    shared = "" if scratch else " and writes its files each time (--scratch DIR: to a copy)"
-    progress.say(f"The program runs several times, a part of its steps each{shared}.")
+    shared = "" if scratch else " It writes its files each time (--scratch DIR: to a copy)."
+    progress.say(f"The program runs several times, part of its steps each time.{shared}")
     trial = Trial(Runs(folder, words, scratch), choice, load, progress.show)
+    _end_in_order()
     try:
         result = TrialResult.of(trial.run(args[0]))
     except TrialError as error:
@@ -66,9 +74,22 @@ def run_try(argv: Sequence[str]) -> int:
         write_text(result.to_json())
     else:
         write_text(result.to_text(width=width_of(sys.stdout)))
-        if options.patch:
+        if options.patch and result.patch:
             write_text(result.patch)
+        elif options.patch:
+            complain("no diff: nothing helped that changes a known call of the program")
     return 0
+
+
+def _end_in_order() -> None:
+    """Let signals that end this process end the run of the program, too."""
+
+    def end(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, end)
 
 
 def _parser() -> Options:

@@ -154,7 +154,7 @@ class Changes:
         return bound.args, bound.kwargs
 
     def _note(self, kind: str, given: dict[str, Any]) -> None:
-        file, line = _place()
+        file, line = _place(given.get("self"))
         plain = {
             name: value
             for name, value in given.items()
@@ -165,14 +165,18 @@ class Changes:
             self.calls.append(call)
 
 
-def _place() -> tuple[str, int]:
-    """Return the place of the program that makes the call; ("", 0): a library makes it."""
+def _place(made: object) -> tuple[str, int]:
+    """Return the place of the program that makes the call; ("", 0): a library makes it.
+
+    ``made`` is the object that a constructor makes.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
     # A class of a library that is derived from torch's, made by the program.
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_back is not None:
-        if is_users_file(frame.f_code.co_filename):
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        code = frame.f_code
+        if code.co_name != "__init__" or frame.f_locals.get(code.co_varnames[0]) is not made:
             break
         frame = frame.f_back
     if frame is None or not is_users_file(frame.f_code.co_filename):

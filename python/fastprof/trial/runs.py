@@ -65,6 +65,7 @@ class Runs:
         work = None if self._scratch is None else _copy_of_work(self.folder, name, self._scratch)
         self.count += 1
         began = time.monotonic()
+        limit = None if self._longest_s is None else began + self._limit_s
         try:
             with open(self.folder / f"{name}.log", "wb") as log:
                 process = subprocess.Popen(
@@ -72,9 +73,6 @@ class Runs:
                     stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                     start_new_session=True, cwd=work, env=_environment(),
                 )  # fmt: skip
-                limit = None
-                if self._longest_s is not None:
-                    limit = began + max(_LEAST_S, _TIMES * self._longest_s)
                 try:
                     in_time = _wait(process, Path(plan.answer), limit)
                 finally:
@@ -88,6 +86,10 @@ class Runs:
             if work is not None:
                 shutil.rmtree(work, ignore_errors=True)
 
+    @property
+    def _limit_s(self) -> float:
+        return max(_LEAST_S, _TIMES * (self._longest_s or 0.0))
+
     def _answer(self, plan: Plan, name: str, status: int, *, in_time: bool) -> Answer | Failure:
         last = _last_line(self.folder / f"{name}.log")
         try:
@@ -95,8 +97,7 @@ class Runs:
         except (OSError, ValueError):
             answer = None
         if not in_time:
-            seconds = max(_LEAST_S, _TIMES * (self._longest_s or 0.0))
-            return Failure(HUNG, f"no end after {seconds:.0f} s")
+            return Failure(HUNG, f"no end after {self._limit_s:.0f} s")
         # After the last step the program has no say in the result.
         reached = answer is not None and len(answer.ends_ns) >= plan.steps
         if answer is None or (status and not reached):
@@ -126,13 +127,15 @@ def _wait(process: "subprocess.Popen[bytes]", answer: Path, limit: float | None)
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """End the process and all that it has started."""
-    if process.poll() is None:
-        _signal(process, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_TERMINATED_S)
-    # Its workers are in its session, also if it has ended.
-    _signal(process, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TERMINATED_S)
+    finally:  # after a second Ctrl-C, too
+        # Its workers are in its session, also if it has ended.
+        _signal(process, signal.SIGKILL)
+        process.wait()
 
 
 def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
@@ -155,12 +158,13 @@ def _copy_of_work(folder: Path, name: str, output: str) -> Path:
     here = Path.cwd()
     work = folder / f".{name}-work"
     work.mkdir()
-    first = Path(output).parts[0]
-    for path in here.iterdir():
-        if path.name != first:
-            (work / path.name).symlink_to(path)
-    if (here / output).is_dir():
-        shutil.copytree(here / output, work / output, symlinks=True)
-    else:
-        (work / output).mkdir(parents=True)
+    copy = work
+    for part in Path(output).parts:
+        for path in here.iterdir() if here.is_dir() else ():
+            if path.name != part:
+                (copy / path.name).symlink_to(path)
+        here, copy = here / part, copy / part
+        copy.mkdir()
+    if here.is_dir():
+        shutil.copytree(here, copy, symlinks=True, dirs_exist_ok=True)
     return work

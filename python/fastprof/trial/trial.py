@@ -115,7 +115,7 @@ class Trial:
         stopped = ""
         try:
             self._first = first = self._first_run()
-            report = self._load(f"{self._runs.folder}/{FIRST_RUN}.fprof")
+            report = self._recorded()
             self._notes = notes(report)
             found = candidates(
                 report, first,
@@ -154,6 +154,15 @@ class Trial:
             )
         return answer
 
+    def _recorded(self) -> Report:
+        try:
+            return self._load(f"{self._runs.folder}/{FIRST_RUN}.fprof")
+        except OSError:
+            raise TrialError(
+                "the program had to be ended by force after its last step, so the first run has "
+                "no recording: its threads or functions at exit do not end"
+            ) from None
+
     def _rounds(self) -> None:
         for number in range(1, self._choice.rounds + 1):
             under_way = [arm for arm in self._arms if arm.status == OPEN]
@@ -170,7 +179,8 @@ class Trial:
         """Run an arm once, and note the result."""
         apply = {} if arm.candidate is None else arm.candidate.parts
         spelled = "baseline" if arm.candidate is None else arm.candidate.spelled
-        self._tell(f"run {self._runs.count + 1}: {spelled}")
+        most = 1 + (1 + len(self._arms)) * self._choice.rounds
+        self._tell(f"run {self._runs.count + 1} of about {most} at most: {spelled}")
         plan = Plan("", "", self._steps, apply=apply)
         answer = self._runs.run(f"{name}-{number}", plan, is_baseline=arm.candidate is None)
         if isinstance(answer, Failure):
