@@ -37,13 +37,13 @@ _HOUR = 720
 
 
 def alarms(values: Sequence[float]) -> list[int]:
-    """Return the places at which a change was found; the watch begins anew after each."""
+    """Return the places at which a change was found."""
     watch, found = Watch(), []
     for i, value in enumerate(values):
         change = watch.add(value)
         if change is not None:
             found.append(i)
-            watch.restart(0)
+            watch.settle(change[1], change[0].drift)
     return found
 
 
@@ -82,7 +82,17 @@ def mixed(drawn: random.Random, n: int) -> list[float]:
     ]
 
 
-NOISE = [normal, heavy, dependent, mixed]
+def restless(drawn: random.Random, n: int) -> list[float]:
+    """Return noise with levels of minutes."""
+    return dependent(drawn, n, 0.95)
+
+
+def endless(drawn: random.Random, n: int) -> list[float]:
+    """Return Pareto's noise with exponent 2, whose variance is infinite."""
+    return [0.02 * (drawn.paretovariate(2) - 1) for _ in range(n)]
+
+
+NOISE = [normal, heavy, endless, dependent, restless, mixed]
 
 
 @pytest.mark.parametrize("noise", NOISE)
@@ -90,10 +100,46 @@ def test_a_healthy_run_has_no_alarm(noise) -> None:
     assert alarms(noise(random.Random(11), 12 * _HOUR)) == []
 
 
+@pytest.mark.parametrize("noise", NOISE)
+def test_healthy_runs_of_ten_minutes_have_no_alarm(noise) -> None:
+    assert [alarms(noise(random.Random(seed), _HOUR // 6)) for seed in range(36)] == [[]] * 36
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISE)
 def test_a_healthy_run_of_250_hours_has_at_most_one_alarm(noise) -> None:
     assert len(alarms(noise(random.Random(12), 250 * _HOUR))) <= 1
+
+
+def test_a_restless_run_remains_known_as_such_after_a_change() -> None:
+    noise = [3 * x for x in restless(random.Random(5), 900)]
+    large = noise[:600] + [1.0 + x for x in noise[600:660]]
+    small = [1.06 + 0.08 * x for x in noise[660:]]
+    assert [600 <= at < 660 for at in alarms(large + small)] == [True]
+    quiet = [1.0 + 0.08 * x for x in noise[600:660]]
+    assert [60 <= at < 84 for at in alarms(quiet + small)] == [True]
+
+
+def test_a_second_shift_is_found_within_a_minute_although_the_first_is_recent() -> None:
+    drawn = random.Random(7)
+    values = normal(drawn, 60, sd=0.005)
+    for level in (0.1, 0.25):
+        values += [level + x for x in normal(drawn, 12, sd=0.005)]
+    first, second = alarms(values)
+    assert 60 <= first < 72
+    assert 72 <= second < 84
+
+
+@pytest.mark.parametrize("drift", [False, True])
+def test_a_change_that_is_settled_is_in_no_resolution(drift: bool) -> None:
+    watch = Watch()
+    ago = 44
+    for i in range(300):
+        since = max(0, i - (300 - ago) + 1)
+        watch.add(0.0 if not since else since / ago if drift else 1.0)
+    watch.settle(ago, drift)
+    for values in watch._values:
+        assert all(value == pytest.approx(1.0, abs=0.1 if drift else 1e-9) for value in values)
 
 
 @pytest.mark.parametrize("part", [0.05, 0.1, 0.25])
@@ -124,7 +170,7 @@ def test_a_drift_is_found_as_one() -> None:
         change = watch.add(value)
         if change is not None:
             found.append(change[0])
-            watch.restart(0)
+            watch.settle(change[1], True)
     assert found
     assert all(change.drift and change.after > change.before for change in found)
 
@@ -137,8 +183,8 @@ def test_a_single_pause_is_no_change() -> None:
 
 
 def test_few_values_are_no_change() -> None:
-    assert change_in([0.0] * 8 + [1.0]) is None
-    assert change_in([0.0] * 8 + [1.0, 1.0]) is not None
+    assert change_in([0.0] * 8 + [1.0] * 2) is None
+    assert change_in([0.0] * 8 + [1.0] * 3) is not None
 
 
 # ---- a run's segments, with a planted change

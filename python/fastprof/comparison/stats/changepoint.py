@@ -2,17 +2,22 @@
 
 The values are means of many steps, all over the same time, as logarithms.  A *shift* is the split
 into two levels with the largest t; a *drift* a straight line.  The one with the smaller residuals
-is named.  t is divided by the square root of (1 + r) / (1 - r), where r is the autocorrelation of
-the residuals, without its bias and a standard error higher (:mod:`~.blocks`): neighbouring values
-resemble each other.
+is named.  Neighbouring values resemble each other, so n of them are worth as many independent ones
+as n (1 - r) / (1 + r) (Bayley and Hammersley, "The effective number of independent observations in
+an autocorrelated time series", Supplement to the Journal of the Royal Statistical Society 8, 1946):
+t is divided by the square root of (1 + r) / (1 - r).  r is the autocorrelation of the residuals,
+without its bias and a standard error higher (:mod:`~.blocks`), and at least :data:`TOGETHER`.
 
 **False alarms.**  A run is tested at each new value, at every split, in several resolutions, on two
 signals: less than 1.5 million tests in 1,000 hours of segments of 5 s, of up to 54 splits.
 :data:`CHANCE` is the probability of each, so at most 0.8 alarms are expected if values are normal.
-Heavy tails and slow parts are not, so three rules need no distribution: the levels differ by
-:data:`LEAST`, and by more than the values before differ from each other (:data:`WANDER`), and most
-finer values since the change are beyond most before.  ``tests/unit/test_changes_of_steps.py``
-counts the alarms in simulated runs.
+Heavy tails and slow parts are not, and few values show too little of them, so rules that need no
+distribution come first: the levels differ by :data:`LEAST`; by more than the values before differ
+from each other, the more so the fewer they are (:data:`WANDER`, :data:`FEW`, :data:`STEADY`); by
+more than means over longer times ever did before; and most finer values since the change are beyond
+most before.  A change that was found is taken out of the earlier values (:meth:`Watch.settle`), so
+a run that was restless remains known as such.  ``tests/unit/test_changes_of_steps.py`` counts the
+alarms in simulated runs.
 """
 
 import math
@@ -20,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from statistics import median
 
 from fastprof.comparison.stats.blocks import first_autocorrelation
 from fastprof.report.student import critical
@@ -29,10 +35,15 @@ CHANCE = 1e-8
 #: Smaller changes, as a part of the level before, are none.
 LEAST = 0.04
 #: Values before a shift, and since then; values of a drift.
-FEWEST_BEFORE, FEWEST_SINCE, FEWEST_DRIFT = 8, 2, 24
+FEWEST_BEFORE, FEWEST_SINCE, FEWEST_DRIFT = 8, 3, 60
 _EDGE = 0.1
 #: A change is larger than that by which the values differ otherwise, times this.
 WANDER = 1.25
+#: The same of a drift, whose line follows slow noise.
+STEADY = 2.0
+#: Few values of slow noise differ less than more would: the difference of n values with
+#: autocorrelation r counts 1 + FEW * r * r / n times.
+FEW = 40
 #: Autocorrelation of neighbouring values that is assumed, even if they do not show it: few values
 #: show too little of a slow part.
 TOGETHER = 0.5
@@ -85,7 +96,8 @@ def _shift(values: Sequence[float]) -> tuple[Found, float] | None:
         return None
     residuals = [v - (before if i < at else after) for i, v in enumerate(values)]
     t = _t(between(at), left, m - 2, residuals)
-    wander = max(values[:at]) - min(values[:at])
+    r = max(0.0, first_autocorrelation(values[:at]))
+    wander = (max(values[:at]) - min(values[:at])) * (1 + FEW * r * r / at)
     if abs(after - before) < WANDER * wander or not _separate(values[:at], values[at:]):
         return None
     if t < _limit(m - 2):
@@ -110,7 +122,7 @@ def _line(values: Sequence[float]) -> tuple[Found, float] | None:
     ordered = _separate(parts[0], parts[1], 0.25) and _separate(parts[1], parts[2], 0.25)
     t = _t(slope * slope * squares, left, m - 2, residuals)
     wander = max(residuals) - min(residuals)
-    if t < _limit(m - 2) or not ordered or abs(after - before) < WANDER * wander:
+    if t < _limit(m - 2) or not ordered or abs(after - before) < STEADY * wander:
         return None
     return Found(True, 0, before, after), left
 
@@ -140,7 +152,7 @@ def _limit(df: int) -> float:
 
 
 class Watch:
-    """A series under way, in several resolutions; a change begins it anew.
+    """A series under way, in several resolutions.
 
     Each value but the first resolution's is the mean of two values of the one before.
     """
@@ -149,7 +161,7 @@ class Watch:
     RESOLUTIONS, KEPT = 12, 64
 
     def __init__(self) -> None:
-        #: Number of values since the last change.
+        #: Number of values.
         self.count = 0
         self._values: list[list[float]] = [[] for _ in range(self.RESOLUTIONS)]
 
@@ -157,33 +169,79 @@ class Watch:
         """Add a value; return a change, and how many values ago it was (drifts: began)."""
         self.count += 1
         self._keep(0, value)
+        change = None
         for level in range(1, self.RESOLUTIONS):
             if self.count % (1 << level):
-                return None
+                break
             a, b = self._values[level - 1][-2:]
             self._keep(level, (a + b) / 2)
-            values = self._values[level]
-            found = change_in(values)
-            if found is not None and (found.drift or self._is_in_most(found, level)):
-                ago = (len(values) - found.at) << level
-                if not found.drift:
-                    ago = self._refined(ago, level, found)
-                return found, ago
-        return None
+            change = change or self._change(level)
+        return change
 
-    def restart(self, since: int) -> None:
-        """Begin anew with the last ``since`` values."""
-        kept = self._values[0][-since:] if since else []
-        self.count = 0
-        self._values = [[] for _ in range(self.RESOLUTIONS)]
-        for value in kept:
-            self.add(value)
+    def _change(self, level: int) -> tuple[Found, int] | None:
+        values = self._values[level]
+        found = change_in(values)
+        if found is None:
+            return None
+        ago = (len(values) - found.at) << level
+        if not (found.drift or self._is_in_most(found, level)) or not self._is_new(found, ago):
+            return None
+        return found, ago if found.drift else self._refined(ago, level, found)
+
+    def settle(self, ago: int, drift: bool) -> None:
+        """Take a change ``ago`` values ago as known: the values before it get the level since then.
+
+        So what is known of their variation remains.  ``drift``: the level changed evenly.
+        """
+        size = self._size(ago, drift)
+        for level, values in enumerate(self._values):
+            wide = 1 << level
+            for i, value in enumerate(values):
+                end = self.count % wide + (len(values) - 1 - i) * wide
+                if drift:
+                    part = min(1.0, (end + wide / 2) / ago)
+                else:
+                    part = min(1.0, max(0.0, (end + wide - ago) / wide))
+                values[i] = value + size * part
+
+    def _size(self, ago: int, drift: bool) -> float:
+        """Return the size of a change, by the finest values that reach back far enough."""
+        for level, values in enumerate(self._values):
+            since = ago >> level
+            reach = min(len(values), since + max(1, since, FEWEST_BEFORE))
+            if since and (drift or len(values) > since) and reach < self.KEPT:
+                break
+        else:
+            return 0.0
+        if drift:
+            third = max(1, min(since, len(values)) // 6)
+            first, last = values[-since:][:third], values[-third:]
+            size = math.fsum(last) / third - math.fsum(first) / third
+            return size / (1 - third / max(since, third + 1))
+        before = values[-reach:-since]
+        if not before:
+            return 0.0
+        return median(values[-since:]) - median(before)
 
     def _keep(self, level: int, value: float) -> None:
         values = self._values[level]
         values.append(value)
         if len(values) > self.KEPT:
             del values[0]
+
+    def _is_new(self, found: Found, ago: int) -> bool:
+        """Return whether means over the same and longer times never differed nearly as much before.
+
+        The largest and the smallest one do not count.
+        """
+        most = 0.0
+        for level in range(1, self.RESOLUTIONS):
+            values = self._values[level]
+            since = -((self.count % (1 << level) - ago) >> level)  # that began since the change
+            before = sorted(values[: len(values) - since] if since > 0 else values)
+            if len(before) > FEWEST_BEFORE:
+                most = max(most, before[-2] - before[1])
+        return abs(found.after - found.before) >= (STEADY if found.drift else WANDER) * most
 
     def _is_in_most(self, found: Found, level: int) -> bool:
         """Return whether the values of a finer resolution show the shift, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastprof.comparison.stats.changepoint import Found, Watch
+from fastprof.comparison.stats.changepoint import FEWEST_BEFORE, FEWEST_SINCE, Found, Watch
 from fastprof.snapshot.history import Segment, SegmentSteps, bounds
 
 #: Segments at the beginning that are no measure: the full look, caches, clocks.
@@ -52,7 +52,7 @@ class Watcher:
     @property
     def knows(self) -> bool:
         """Whether there are enough segments to find a change."""
-        return self._wall.count >= 20
+        return self._wall.count >= 2 * (FEWEST_BEFORE + FEWEST_SINCE)
 
     def add(self, segment: Segment, stage: int) -> Suspicion | None:
         """Add a segment of the run's current stage; return a change."""
@@ -84,9 +84,9 @@ class Watcher:
     def _suspicion(self, found: Found, ago: int, own: bool) -> Suspicion | None:
         recent = self._recent
         n = len(recent)
+        for watch in (self._own, self._wall):
+            watch.settle(ago, found.drift)
         if found.drift:
-            self._own.restart(0)
-            self._wall.restart(0)
             third = min(n, ago) // 3
             before, since = recent[n - min(n, ago) :][:third], recent[n - third :]
             if self._drifted and found.after < self._drifted + math.log(_AGAIN):
@@ -94,8 +94,6 @@ class Watcher:
             self._drifted = found.after
         else:
             ago = min(ago, n - 1)
-            self._own.restart(ago)
-            self._wall.restart(ago)
             self._drifted = 0.0
             before, since = recent[: n - ago], recent[n - ago :]
             self._recent = since
