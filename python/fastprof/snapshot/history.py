@@ -137,8 +137,8 @@ class Segment(Record):
     joined: Annotated[int, Integer(1)] = 1
 
 
-#: Kinds of changes: steps take longer or shorter since a step, or ever longer; or some steps do.
-CHANGES = ("shift", "drift", "stalls")
+#: Kinds of changes: steps take longer or shorter since a step, or ever longer.
+CHANGES = ("shift", "drift")
 
 
 @dataclass(frozen=True, slots=True)
