@@ -232,6 +232,35 @@ def test_a_planted_problem_is_tried_and_joined_with_its_finding(folder: Path) ->
         )
 
 
+COLLECTS = """
+import gc, sys, torch
+torch.set_num_threads(1)
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    if sys.argv[1] == "planted":
+        gc.collect()  # visits all objects of torch's modules
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["planted", "healthy"])
+def test_a_planted_problem_is_real_and_its_healthy_twin_is_not(folder: Path, kind: str) -> None:
+    (folder / "train.py").write_text(COLLECTS)
+    args = ("--only", "freeze", "--json", "-o", "out", "train.py", kind)
+    data = json.loads(fastprof_try(*args, cwd=folder).check().stdout)
+    (tried,) = data["tried"]
+    if kind == "planted":
+        assert tried["status"] == "real", tried
+        assert tried["share_low"] > 0.3
+    else:
+        assert tried["status"] in ("no difference", "open"), tried
+    assert data["processes"] <= 1 + 2 * 6
+    assert tried["losses"] == ""
+
+
 LIBRARY = """
 import torch
 class Trainer:

@@ -107,7 +107,7 @@ def _more(one: Tried) -> list[str]:
     out = []
     if one.reason:
         out.append(f"{one.reason[:1].upper()}{one.reason[1:]}.")
-    elif one.losses and one.status in (REAL, WORSE):
+    elif one.losses:
         out.append(f"{one.losses[:1].upper()}{one.losses[1:]}.")
     low, high = one.share_low, one.share_high
     if one.status == NO_DIFFERENCE and low is not None and high is not None and high - low > _WIDE:
@@ -129,7 +129,8 @@ def _closing(data: TrialData) -> list[str]:
     elif others:
         out.append(f"All other runs have the losses of the baseline; not: {', '.join(others)}.")
     elif known:
-        out.append("All runs have the same losses.")
+        rounded = ", but for differences as above" if any(one.losses for one in known) else ""
+        out.append(f"All runs have the same losses{rounded}.")
     if data.places:
         out.append(f"To keep what helped: {'; '.join(data.places)}")
     if data.by_hand:
