@@ -60,7 +60,7 @@ def _absolute(path: str | os.PathLike[str], what: str) -> Path:
 
 
 @contextmanager
-def atomic_write(path: str) -> Iterator[BinaryIO]:
+def atomic_write(path: str, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Give a stream whose content becomes ``path`` when the block ends without an error.
 
     The content goes to a new file in the same directory, readable by its owner alone, which
@@ -70,10 +70,14 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     symbolic link at ``path`` is replaced, not followed.  Devices and pipes are written directly,
     because they cannot be replaced.
 
+    Args:
+        path: of the file.
+        durable: False: do not wait for the disk, since nobody needs the file after a power failure.
+
     Raises:
         OSError: the file cannot be made or written.
     """
-    with _limit_raises(), _whole(path) as stream:
+    with _limit_raises(), _whole(path, durable) as stream:
         yield stream
 
 
@@ -94,7 +98,7 @@ def _limit_raises() -> Iterator[None]:
 
 
 @contextmanager
-def _whole(path: str) -> Iterator[BinaryIO]:
+def _whole(path: str, durable: bool) -> Iterator[BinaryIO]:
     if _is_stream(path):
         with _open_stream(path) as stream:
             yield stream
@@ -113,7 +117,8 @@ def _whole(path: str) -> Iterator[BinaryIO]:
         with open_file(fd, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
             if not named:
                 _name(fd, temporary)
         os.replace(temporary, path)
@@ -121,7 +126,8 @@ def _whole(path: str) -> Iterator[BinaryIO]:
         with dropped(OSError):
             os.unlink(temporary)
         raise
-    _sync_directory(directory)
+    if durable:
+        _sync_directory(directory)
 
 
 def _unnamed(directory: str) -> int | None:

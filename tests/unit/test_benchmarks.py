@@ -159,6 +159,20 @@ def test_report_times_each_part_of_the_end_of_a_run(tmp_path: Path) -> None:
     assert "300 functions" in out
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_attach_pause_shows_the_pieces_of_an_attach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTPROF_PROCESSES_DIR", str(tmp_path / "processes"))
+    program = str(_RUN.with_name("attach_pause.py"))
+    done = subprocess.run(
+        [sys.executable, program, "--attaches", "1", "--seconds", "0.2"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "attach 1: longest distance" in done.stdout
+
+
 def test_a_promise_of_time_in_no_step_is_a_part_of_the_steps_and_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -165,7 +165,9 @@ def _step_ns(recorder: Recorder) -> float:
     return float(max(0, sorted(taken)[len(taken) // 2] - nothing))
 
 
-def calibration(backend: str, *, at_start: bool = False) -> Calibration | None:
+def calibration(
+    backend: str, *, at_start: bool = False, most_cpu_s: float = _START_CPU_S
+) -> Calibration | None:
     """Return the hook's cost for ``backend``, by the least times measured in this process.
 
     A measurement takes 20 to 200 ms, a disturbed one up to 1.5 s: the first call measures, and
@@ -176,13 +178,17 @@ def calibration(backend: str, *, at_start: bool = False) -> Calibration | None:
         backend: ``"auto"``: the one that a recorder would take.
         at_start: the program waits: measure for some milliseconds, and only if the cost is unknown.
             The next call measures the rest.
+        most_cpu_s: seconds of CPU time after which no further round begins at the start.
     """
     if backend == "auto":
         backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     known = _measured.get(backend)
     if known is None or (not at_start and _is_due(known)):
         try:
-            known = _measured_at_start(backend) if at_start else _measured_again(known, backend)
+            if at_start:
+                known = _measured_at_start(backend, most_cpu_s)
+            else:
+                known = _measured_again(known, backend)
             _measured[backend] = known
         except own_errors():  # uncorrected times are better than none
             if known is None:
@@ -192,9 +198,9 @@ def calibration(backend: str, *, at_start: bool = False) -> Calibration | None:
     )
 
 
-def _measured_at_start(backend: str) -> _Measured:
+def _measured_at_start(backend: str, most_cpu_s: float) -> _Measured:
     began = time.thread_time()
-    found = _measure(backend, _START_S, _START_CPU_S)
+    found = _measure(backend, _START_S, most_cpu_s)
     # If one round takes as long as all of them may, the next call would measure no more.
     is_whole = time.thread_time() - began >= _MOST_CPU_S
     return found if is_whole else replace(found, times=0)

@@ -7,12 +7,18 @@ compiler's list of exceptions.
 
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+#: Modules whose functions are on the list, by the list and their name.
+_exempt: dict[tuple[int, str], ModuleType] = {}
 
 
 def leave_alone(torch: Any) -> None:
-    """Exempt the loaded functions of fastprof; does nothing if this torch has no such list."""
+    """Exempt the loaded functions of fastprof; does nothing if this torch has no such list.
+
+    The first call takes about 20 ms; any thread may make it.
+    """
     frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     skip = getattr(frames, "skip_code", None)  # torch before 2.6
     if skip is None:
@@ -25,15 +31,19 @@ def leave_alone(torch: Any) -> None:
         def skip(code: CodeType) -> None:
             set_strategy(code, own)
 
-    for code in _codes():
+    for code in _codes(id(frames)):
         skip(code)
 
 
-def _codes() -> Iterator[CodeType]:
+def _codes(where: int) -> Iterator[CodeType]:
     for name, module in list(sys.modules.items()):
-        if name.startswith("fastprof.") and module is not None:
-            for value in list(vars(module).values()):
-                yield from _codes_of(value, name)
+        key = where, name
+        if not name.startswith("fastprof.") or _exempt.get(key) is module:  # None: not imported
+            continue
+        if not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            _exempt[key] = module  # it is loaded, and gets no more functions
+        for value in list(vars(module).values()):
+            yield from _codes_of(value, name)
 
 
 def _codes_of(value: Any, module: str) -> Iterator[CodeType]:

@@ -36,8 +36,6 @@ NOW, STATUS = "now.fprof", "status.json"
 REPORT, WATCH, ATTACH, DETACH = "report", "watch", "attach", "detach"
 #: Modes of a process; a temporary standby ends with one recording.
 RUN, STANDBY, TEMPORARY = "run", "standby", "temporary"
-#: One that a process sends to itself: it looks again.
-WAKE = "wake"
 
 _MOST_BYTES = 1 << 16
 _FOLDER = re.compile(r"([0-9]{1,10})-([0-9]{1,20})", re.ASCII)
@@ -151,12 +149,12 @@ class Place:
         self.put(asdict(about), ABOUT)
 
     def put(self, value: Mapping[str, Any], *names: str) -> None:
-        """Write a file of JSON, completely or not at all.
+        """Write a file of JSON, completely or not at all; do not wait for the disk.
 
         Raises:
             OSError: it cannot be written.
         """
-        with atomic_write(self.path(*names)) as stream:
+        with atomic_write(self.path(*names), durable=False) as stream:
             stream.write(json.dumps(value).encode("ascii"))
 
     def get(self, *names: str) -> dict[str, Any] | None:
@@ -181,16 +179,16 @@ class Place:
         """Remove the requests of these kinds; return them by name, each with what is in it."""
         taken = {}
         for name, kind in self.requests().items():
-            if kind in kinds or kind == WAKE:
+            if kind in kinds:
                 taken[name] = kind, self.get(REQUESTS, name) or {}
                 with dropped(OSError):
                     os.unlink(self.path(REQUESTS, name))
-        return {name: found for name, found in taken.items() if found[0] != WAKE}
+        return taken
 
     def wake(self) -> None:
         """Let the listener of this place look soon."""
-        with dropped(OSError), atomic_write(self.path(REQUESTS, f"{WAKE}-{'0' * 16}")):
-            pass
+        with dropped(OSError):
+            os.utime(self.path(REQUESTS))
 
     def remove(self) -> None:
         """Remove what fastprof has made."""
@@ -219,13 +217,13 @@ def announce(about: Process, top: str | None = None) -> Place | None:
     with suppress(FileExistsError):
         os.mkdir(top, 0o700)
     check_top(top)
-    for process, place in _folders(top):
+    ours = Place(top, about.pid, about.began)
+    for process, place in _folders(top) if not os.path.isdir(ours.folder) else ():
         # Not one of another numbering: it may run in a container.
         if process.space == about.space and not runs(process):
             place.remove()
-    place = Place(top, about.pid, about.began)
-    place.make(about)
-    return place
+    ours.make(about)
+    return ours
 
 
 def processes() -> list[tuple[Process, Place]]:

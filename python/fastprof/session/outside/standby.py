@@ -1,11 +1,11 @@
 """A process that records nothing until another terminal asks: ``FASTPROF=standby``.
 
 ``fastprof attach PID`` asks.  What the recording needs is imported in fastprof's thread; the main
-thread starts and stops it between two instructions of the program, and fastprof's thread writes the
-report::
+thread prepares it in short pieces, starts and stops it between two instructions of the program, and
+fastprof's thread writes the report::
 
-    main thread      ... | start | recorded ................... | stop | ...
-    fastprof's       import                                             write, answer
+    main thread      ... | piece | ... | piece | ... | start | recorded ............ | stop | ...
+    fastprof's    import                                                         write, answer
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def begin(
 class Recording(Protocol):
     """What is recorded when it is asked for; the main thread starts and stops it."""
 
+    def prepare(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def snapshot(self) -> Snapshot: ...
@@ -99,6 +100,8 @@ class Standby:
         self._until = 0.0
         #: None: not started, or over.
         self._recording: Recording | None = None
+        #: What the main thread does next before that.
+        self._next: Callable[[], Callable[[], object] | None] | None = None
         self._stopped = False
         self._done_at: float | None = None
 
@@ -155,6 +158,8 @@ class Standby:
             return None
         if self._stopped:
             self._finish()
+        elif self._next is not None:
+            self._go_on(self._next)
         elif self._recording is not None and time.monotonic() >= self._until:
             self._until = time.monotonic() + 1.0  # the main thread may be in a long call
             call_in_main(lambda: self._stop)
@@ -175,8 +180,11 @@ class Standby:
         except own_errors() as error:
             self._fail(error)
             return
-        self._until = time.monotonic() + seconds
-        if not call_in_main(lambda: self._start(name, seconds, recording)):
+        self._go_on(lambda: self._start(name, seconds, recording))
+
+    def _go_on(self, work: Callable[[], Callable[[], object] | None]) -> None:
+        self._next = None
+        if not call_in_main(work):
             self._fail(RuntimeError("the interpreter has too many pending calls"))
 
     def _finish(self) -> None:
@@ -228,12 +236,16 @@ class Standby:
         # What is returned runs when no frame of this method is open any more.
         if self._name != name:
             return None
-        return lambda: self._started(seconds, recording)
+        return lambda: self._started(name, seconds, recording)
 
-    def _started(self, seconds: float, recording: Recording) -> None:
+    def _started(self, name: str, seconds: float, recording: Recording) -> None:
         try:
             if current.running() is not None:
                 raise RuntimeError("the program has started a run of its own meanwhile")
+            if recording.prepare():
+                # The program goes on, until fastprof's thread looks again.
+                self._next = lambda: self._start(name, seconds, recording)
+                return
             recording.start()
             self._until = time.monotonic() + seconds
             self._recording = recording
