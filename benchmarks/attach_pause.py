@@ -15,7 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-PACKAGE = str(Path(__file__).resolve().parents[1] / "python")
+import fastprof
+
+# Where the extension is: the checkout has none if the package is installed.
+PACKAGE = str(Path(fastprof.__file__).resolve().parents[1])
 
 #: Prints, and forgets, the distances at each line that it gets.
 LOOP = """
