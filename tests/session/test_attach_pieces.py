@@ -84,7 +84,8 @@ def test_the_program_goes_on_between_the_pieces(begin, capsys):
 
 def test_a_fork_between_the_pieces_leaves_the_child_alone(begin, capsys):
     child = begin(
-        "number = os.fork()\n"
+        "import warnings; warnings.simplefilter('ignore', DeprecationWarning)  # threads, fork\n"
+        "        number = os.fork()\n"
         "        if not number: import time; time.sleep(0.7); os._exit(len(seen) != 1)\n"
         "        seen.append(-(100 + os.waitpid(number, 0)[1]))"
     )
