@@ -31,7 +31,7 @@ WORKERS = Candidate(
     "workers", {"workers": {"num_workers": 2}}, "DataLoader(num_workers=2)", "data-loading", 10.0
 )
 FUSED = Candidate("fused", {"fused": {"fused": True}}, "optimizer fused=True")
-LOADER_CALL = Call("DataLoader", "/work/train.py", 3, {"batch_size": 8})
+LOADER_CALL = Call("DataLoader", "/x/train.py", 3, {"batch_size": 8})
 
 
 def looks(draw: Callable[[], float], saving: float = 0.0) -> str:
