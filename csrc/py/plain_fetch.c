@@ -7,12 +7,11 @@
 #include "py/section_methods.h"
 
 /* The arguments of PlainFetch(), after the PlainSteps. */
-enum { SLOW, OVER, ORIGINAL, LOADING, FLAGS, PHASES, SECTION, OBJECTS };
+enum { SLOW, OVER, ORIGINAL, PHASES, SECTION, OBJECTS };
 
-/* Attributes: two of LOADING, of FLAGS, of PHASES, of the entry. */
-enum { TRAIN_TAG, COUNTING, FETCHED, FETCHING, BATCHES, NAMES };
-static const char *const names[NAMES] = {"train_tag", "counting", "fetched",
-                                         "fetching", "batches"};
+/* Attributes: of the loading of the PlainSteps, of PHASES, of the entry. */
+enum { COUNTING, FETCHING, BATCHES, NAMES };
+static const char *const names[NAMES] = {"counting", "fetching", "batches"};
 
 typedef struct plain_fetch {
     PyObject_HEAD
@@ -37,7 +36,7 @@ fetch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !fp_is_plain_steps(PyTuple_GET_ITEM(args, 0)) ||
         Py_TYPE(PyTuple_GET_ITEM(args, SECTION + 1)) != st->section_type) {
         PyErr_SetString(PyExc_TypeError,
-                        "PlainFetch() takes a PlainSteps, six objects and a "
+                        "PlainFetch() takes a PlainSteps, four objects and a "
                         "Section");
         return NULL;
     }
@@ -90,7 +89,8 @@ fetch_clear(PyObject *self)
 }
 
 /* begin(iterator, entry, tag, most): at most so many of the next batches of
- * that iterator are fetched here, until the steps are no longer plain. */
+ * that iterator are fetched here, until the steps are no longer plain.
+ * Returns whether they are. */
 static PyObject *
 fetch_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -112,7 +112,7 @@ fetch_begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     f->iterator = args[0];
     f->begin = f->steps->begins;
     f->left = most;
-    Py_RETURN_NONE;
+    return PyBool_FromLong(f->steps->on);
 }
 
 static PyObject *
@@ -124,9 +124,9 @@ fetch_end(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static void
-set(plain_fetch *f, int object, int name, PyObject *value)
+set(PyObject *object, PyObject *name, PyObject *value)
 {
-    if (PyObject_SetAttr(f->object[object], f->name[name], value) < 0) {
+    if (PyObject_SetAttr(object, name, value) < 0) {
         (void)fp_error_drop();
     }
 }
@@ -135,8 +135,8 @@ set(plain_fetch *f, int object, int name, PyObject *value)
 static void
 count_batch(plain_fetch *f, PyObject *entry)
 {
-    PyObject *counting =
-        PyObject_GetAttr(f->object[LOADING], f->name[COUNTING]);
+    PyObject *counting = PyObject_GetAttr(f->steps->object[FP_PLAIN_LOADING],
+                                          f->name[COUNTING]);
     if (counting == Py_True) {
         PyObject *batches = PyObject_GetAttr(entry, f->name[BATCHES]);
         long n = batches != NULL ? PyLong_AsLong(batches) : -1;
@@ -199,16 +199,16 @@ fetch_next(PyObject *self, PyObject *iterator)
     PyObject *entry = Py_NewRef(f->entry);
     f->left--;
     f->fetching = 1;
-    set(f, FLAGS, FETCHED, Py_True);
-    set(f, LOADING, TRAIN_TAG, f->tag);
-    set(f, PHASES, FETCHING, Py_True);
+    set(p->object[FP_PLAIN_FLAGS], p->name[FP_PLAIN_FETCHED], Py_True);
+    set(p->object[FP_PLAIN_LOADING], p->name[FP_PLAIN_TRAIN_TAG], f->tag);
+    set(f->object[PHASES], f->name[FETCHING], Py_True);
     PyObject *batch = fp_loader_next_batch(
         r, f->number, iterator, (fp_section_object *)f->object[SECTION],
         f->object[ORIGINAL], &inside);
     f->fetching = 0;
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
-    set(f, PHASES, FETCHING, Py_False);
+    set(f->object[PHASES], f->name[FETCHING], Py_False);
     if (batch != NULL) {
         count_batch(f, entry);
     }

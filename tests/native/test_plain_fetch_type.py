@@ -37,10 +37,11 @@ class Fetches:
         )  # fmt: skip
         self.core = PlainFetch(
             self.steps, self._slow, lambda: self.calls.append("over"), self._original,
-            self.loading, self.leaders, self.phases, DATA,
+            self.phases, DATA,
         )  # fmt: skip
+        assert not self.core.begin(self.iterator, self.entry, 3, 30)
         self.steps.begin(self.optimizer, 3)
-        self.core.begin(self.iterator, self.entry, 3, 30)
+        assert self.core.begin(self.iterator, self.entry, 3, 30)
 
     def _slow(self, iterator: Any) -> Any:
         self.calls.append("slow")
@@ -146,7 +147,7 @@ def test_an_exception_of_the_loader_reaches_the_program(fetches: Fetches) -> Non
         raise OSError("disk")
 
     core = PlainFetch(
-        fetches.steps, fails, fails, fails, fetches.loading, fetches.leaders, fetches.phases, DATA,
+        fetches.steps, fails, fails, fails, fetches.phases, DATA,
     )  # fmt: skip
     core.begin(fetches.iterator, fetches.entry, 3, 2)
     with pytest.raises(OSError, match="disk"):
@@ -160,8 +161,7 @@ def test_a_fetch_within_a_fetch_is_part_of_it(fetches: Fetches) -> None:
         return core.next(iterator)
 
     core = PlainFetch(
-        fetches.steps, fetches._slow, fetches._slow, original,
-        fetches.loading, fetches.leaders, fetches.phases, DATA,
+        fetches.steps, fetches._slow, fetches._slow, original, fetches.phases, DATA,
     )  # fmt: skip
     core.begin(fetches.iterator, fetches.entry, 3, 2)
     assert core.next(fetches.iterator) == 0
@@ -170,16 +170,16 @@ def test_a_fetch_within_a_fetch_is_part_of_it(fetches: Fetches) -> None:
 
 
 def test_objects_without_the_attributes_lose_no_batch(fetches: Fetches) -> None:
-    core = PlainFetch(
-        fetches.steps, fetches._slow, fetches._slow, next, object(), object(), object(), DATA,
-    )  # fmt: skip
+    bare = PlainSteps(next, next, next, next, object(), [], object(), fetches.recorder)
+    bare.begin(fetches.optimizer, 3)
+    core = PlainFetch(bare, fetches._slow, fetches._slow, next, object(), DATA)
     core.begin(fetches.iterator, object(), 3, 9)
     assert [core.next(fetches.iterator) for _ in range(3)] == [0, 1, 2]
 
 
 def test_wrong_arguments_and_cycles() -> None:
     made = Fetches()
-    for args in ((), (1,) * 8, (made.steps, *(None,) * 7)):
+    for args in ((), (1,) * 6, (made.steps, *(None,) * 5)):
         with pytest.raises(TypeError):
             PlainFetch(*args)
     with pytest.raises(TypeError, match="begin"):

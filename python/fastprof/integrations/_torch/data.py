@@ -107,6 +107,11 @@ class _Pass:
         #: That purpose is a validation.
         self.validates = False
 
+    def asked(self, calls: int) -> None:
+        """Note that a batch was fetched after that number of module calls."""
+        self.ahead = self.ahead or self.calls == calls
+        self.calls = calls
+
 
 class _Start(NamedTuple):
     """A running call of ``iter(loader)``."""
@@ -147,7 +152,6 @@ class Loaders:
         # Returns the next batch of an iterator.
         self._fetch: Callable[[Any], Any] = self._fetch_plain
         self._original: Callable[[Any], Any] = next
-        self._ends: PlainEnds | None = None
         self._core: PlainFetch | None = None
         # The iterator of the last plain fetch, and whether C has fetched from it since a sample.
         self._served: Callable[[], Any] = lambda: None
@@ -233,7 +237,6 @@ class Loaders:
 
     def fetch_by(self, ends: PlainEnds) -> None:
         """Let C fetch the batches of loaders without workers while ``ends`` ends plain steps."""
-        self._ends = ends
         self._core = ends.fetch(self._fetch_plain, self._is_over, self._original)
         self._fetch = self._core.next
 
@@ -245,15 +248,18 @@ class Loaders:
         known = self._current
         if known is None or not known.plain or known.iterator() is not iterator:
             return self._next(iterator)
-        if known.validates:
-            return self._fetch_validation(iterator, known)
         entry: Any = known.entry
-        samples = 0 if entry.batches % SAMPLED else 2 if self._in_core else SAMPLED
+        in_core = self._in_core and not known.validates
+        samples = 0 if entry.batches % SAMPLED else 2 if in_core else SAMPLED
         ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
-        if not phases.is_plain_fetch():
+        if not (phases.is_plain_validation() if known.validates else phases.is_plain_fetch()):
             return self._next(iterator)
-        tag = loading.train_tag = self._last_training = entry.tag
         self._last, watch = known, known.watch
+        if known.validates:
+            known.asked(phases.calls)
+            watch = None
+        else:
+            loading.train_tag = self._last_training = entry.tag
         # Without workers, only the time between two batches is to be known.
         observed = watch is not None and (samples or watch.workers)
         phases.fetching = True
@@ -266,7 +272,7 @@ class Loaders:
             if samples:  # without workers, only the batch after it has this, too
                 each = watch is not None and watch.workers
                 own.took(began, ns, apart_ns, samples if each else 2)
-            batch = loading.next_batch(tag, iterator, DATA, self._original)
+            batch = loading.next_batch(entry.tag, iterator, DATA, self._original)
             if watch is not None and observed:
                 watch.after(iterator)
         except StopIteration:
@@ -278,46 +284,19 @@ class Loaders:
             entry.batches += 1
         if samples:
             self._in_core = False
-        elif watch is None or not (watch.workers or watch.delivered is not None):
+        elif not (known.validates or (watch and (watch.workers or watch.delivered is not None))):
             self._serve(iterator, entry)
-        return batch
-
-    def _fetch_validation(self, iterator: Any, known: _Pass) -> Any:
-        """Return the next batch of a validation that goes on, without sections."""
-        phases, loading, own = self._phases, self._loading, self._phases.own_time
-        entry: Any = known.entry
-        samples = 0 if entry.batches % SAMPLED else SAMPLED
-        ns, apart_ns, began = own.ns, own.apart_ns, clock() if samples else 0
-        if not phases.is_plain_validation():
-            return self._next(iterator)
-        self._last = known
-        if known.calls == phases.calls:
-            known.ahead = True
-        known.calls = phases.calls
-        phases.fetching = True
-        try:
-            if samples:
-                own.took(began, ns, apart_ns, samples)
-            batch = loading.next_batch(entry.tag, iterator, DATA, self._original)
-        except StopIteration:
-            self._after_last(known)
-            raise
-        finally:
-            phases.fetching = False
-        if loading.counting:
-            entry.batches += 1
         return batch
 
     def _serve(self, iterator: Any, entry: LoaderEntry) -> None:
         """Let C fetch the next batches of the iterator, up to the one that is measured."""
         most = -entry.batches % SAMPLED
-        if self._core is not None and self._ends is not None and self._ends.on and most:
+        core = self._core
+        if core is not None and most and core.begin(iterator, entry, entry.tag, most):
+            self._in_core = True
             if self._served() is not iterator:
                 # At its address another one may be made.
-                core = self._core
                 self._served = weakref.ref(iterator, lambda _: core.end())
-            self._core.begin(iterator, entry, entry.tag, most)
-            self._in_core = True
 
     def _unserve(self) -> None:
         if self._core is not None:
@@ -362,9 +341,7 @@ class Loaders:
         finally:
             phases.fetching = False
         self._last = known
-        if known.calls == phases.calls:
-            known.ahead = True
-        known.calls = phases.calls
+        known.asked(phases.calls)
         if not known.settled:
             phases.becomes_unsure()
             if known not in self._guessed:

@@ -59,15 +59,7 @@ class PlainEnds:
             over: called when an iterator has ended.
             original: asks an iterator for its next batch.
         """
-        phases = self._phases
-        return PlainFetch(
-            self._core, slow, over, original, phases.run.loading, phases.leaders, phases, DATA
-        )
-
-    @property
-    def on(self) -> bool:
-        """Whether plain steps are ended here now."""
-        return self._core.on
+        return PlainFetch(self._core, slow, over, original, self._phases, DATA)
 
     @property
     def stepping(self) -> bool:
