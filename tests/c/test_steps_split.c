@@ -437,6 +437,20 @@ read_ticks(void *ctx)
     return *(const int64_t *)ctx;
 }
 
+/* A stepping thread whose readings are extrapolated by [clock], of [now] in
+ * ns. */
+static fp_thread *
+extrapolating(fake_memory *m, fp_usage *u, fp_clock *clock, int64_t *now)
+{
+    fp_clock_init_reader(clock, read_ticks, now, 1e-9);
+    fp_thread *t = stepping(m, 0, u, 0);
+    fp_usage_meter *meter = &t->split->usage;
+    meter->clock = clock;
+    meter->ns_per_tick = 1;
+    meter->near_ticks = meter->end_ticks = FP_USAGE_NEAR_NS;
+    return t;
+}
+
 /* A reading is extrapolated as if the thread had the CPU. */
 FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
 {
@@ -444,12 +458,8 @@ FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
     fp_usage u = {0, 0, 0, 0};
     int64_t now = 0;
     fp_clock clock;
-    fp_clock_init_reader(&clock, read_ticks, &now, 1e-9);
-    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_thread *t = extrapolating(&m, &u, &clock, &now);
     fp_usage_meter *meter = &t->split->usage;
-    meter->clock = &clock;
-    meter->ns_per_tick = 1;
-    meter->near_ticks = meter->end_ticks = FP_USAGE_NEAR_NS;
     for (int step = 0; step < 10; step++) {
         now += 100;
         u.cpu_ns += 100;
@@ -477,12 +487,8 @@ readings_in_plain_steps(int waits, int64_t *covered_cpu_ns)
     fp_usage u = {0, 0, 0, 0};
     int64_t now = 0;
     fp_clock clock;
-    fp_clock_init_reader(&clock, read_ticks, &now, 1e-9);
-    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_thread *t = extrapolating(&m, &u, &clock, &now);
     fp_usage_meter *meter = &t->split->usage;
-    meter->clock = &clock;
-    meter->ns_per_tick = 1;
-    meter->near_ticks = meter->end_ticks = FP_USAGE_NEAR_NS;
     CHECK_INT(fp_thread_begin_unprofiled(t, 0), FP_OK);
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
     int64_t readings = 0;

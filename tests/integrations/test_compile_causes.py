@@ -6,24 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import fastprof
 import pytest
+from compile_kit import WARNINGS, record, torch
 from fastprof.findings.examine import examine
+from programs import compiled_programs as programs
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("torch._dynamo")
-if not hasattr(torch._dynamo.utils, "get_compilation_metrics"):
-    pytest.skip("this torch records no compilations", allow_module_level=True)
-
-from programs import compiled_programs as programs  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
-    # Warnings of torch's own imports and calls become errors in the compiler.
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = WARNINGS
 
 FILE = programs.__file__
 
@@ -40,15 +28,6 @@ BACKENDS = [
         ],
     ),
 ]
-
-
-def record(steps: Any) -> Any:
-    torch.manual_seed(0)
-    with fastprof.Profiler(skip_first=0, gpu=False) as profiler:
-        for step in steps:
-            step()
-            profiler.step()
-    return profiler.report()
 
 
 def of_all(report: Any) -> list[Any]:

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import fastprof
 import pytest
+from compile_kit import WARNINGS, record, torch
+from programs import compiled_programs as programs
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("torch._dynamo")
-if not hasattr(torch._dynamo.utils, "get_compilation_metrics"):
-    pytest.skip("this torch records no compilations", allow_module_level=True)
-
-from programs import compiled_programs as programs  # noqa: E402
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
-    # Warnings of torch's own imports and calls become errors in the compiler.
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = WARNINGS
 
 
 @pytest.fixture(autouse=True)
@@ -30,21 +18,12 @@ def fresh() -> Any:
     torch._dynamo.reset()
 
 
-def record(*steps: Any) -> Any:
-    torch.manual_seed(0)
-    with fastprof.Profiler(skip_first=0, gpu=False) as profiler:
-        for step in steps:
-            step()
-            profiler.step()
-    return profiler.report()
-
-
 def kinds(report: Any) -> list[tuple[str, str]]:
     return [(event.kind, event.name) for event in report.snapshot.compilations.events]
 
 
 def test_a_backward_pass_is_in_its_functions_row() -> None:
-    report = record(*programs.fixed("aot_eager"))
+    report = record(programs.fixed("aot_eager"))
     assert kinds(report) == [("forward", "forward"), ("backward", "forward")]
     (row,) = report.compilations.rows
     assert (row.times, row.backwards, row.line) == (1, 1, programs.line_of("network"))
@@ -52,7 +31,7 @@ def test_a_backward_pass_is_in_its_functions_row() -> None:
 
 
 def test_a_compiled_optimizer_has_its_rows() -> None:
-    found = record(*programs.compiled_optimizer("eager")).compilations
+    found = record(programs.compiled_optimizer("eager")).compilations
     assert any(row.file.endswith("sgd.py") and row.name.endswith("step") for row in found.rows)
     assert not found.again
 
@@ -61,7 +40,7 @@ def test_the_compilation_of_torch_export_has_a_row() -> None:
     """torch 2.6 records the function, later ones a row without a name."""
     model = programs.Network()
     export = lambda: torch.export.export(model, (torch.randn(8, 8),), strict=True)
-    found = kinds(record(export))
+    found = kinds(record([export]))
     assert found in ([("forward", "forward")], [("export", "torch.export")])
 
 
@@ -80,7 +59,7 @@ def test_kernels_that_are_tuned_when_they_first_run_count_for_their_function() -
         context().increment("duration_us", 5_000, about)
         context().finish()
 
-    report = record(programs.fixed("eager")[0], tuned)
+    report = record([programs.fixed("eager")[0], tuned])
     assert kinds(report) == [("forward", "forward"), ("runtime", "forward")]
     event = report.snapshot.compilations.events[1]
     assert (event.total_ns, event.kernel_ns) == (5_000_000, 5_000_000)
@@ -91,4 +70,4 @@ def test_kernels_that_are_tuned_when_they_first_run_count_for_their_function() -
 
 def test_this_torch_has_all_interfaces() -> None:
     """A torch that has changed one fails here; runs say what is not known."""
-    assert record(*programs.batch_end("eager")).compilations.unknown == ()
+    assert record(programs.batch_end("eager")).compilations.unknown == ()
