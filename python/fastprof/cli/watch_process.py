@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from fastprof.cli.watch_screen import Seen, list_lines, process_lines
 from fastprof.clock import time
+from fastprof.session.environment.resident import resident_bytes
 from fastprof.session.outside.ask import NoAnswerError, ended, send, wait
 from fastprof.session.outside.places import RUN, STATUS, WATCH, Place, Process, runs
 from fastprof.session.outside.status import Now, now_from
@@ -65,7 +66,7 @@ class ProcessWatch:
     def seen(self) -> Seen:
         """Return the process as it is known now."""
         pid = self.process.pid
-        return Seen(self.process, _age_s(self.process), _host_bytes(pid), self._now)
+        return Seen(self.process, _age_s(self.process), resident_bytes(pid), self._now)
 
 
 def _age_s(process: Process) -> float | None:
@@ -73,14 +74,6 @@ def _age_s(process: Process) -> float | None:
         with open("/proc/uptime") as stream:
             up = float(stream.read(100).split()[0])
         return max(0.0, up - process.began / os.sysconf("SC_CLK_TCK"))
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _host_bytes(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/statm") as stream:
-            return int(stream.read(200).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
 
