@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from compile_kit import WARNINGS, record, torch
+from fastprof.integrations import torch_loop
 from programs import compiled_programs as programs
 
 pytestmark = WARNINGS
@@ -71,3 +72,16 @@ def test_kernels_that_are_tuned_when_they_first_run_count_for_their_function() -
 def test_this_torch_has_all_interfaces() -> None:
     """A torch that has changed one fails here; runs say what is not known."""
     assert record(programs.batch_end("eager")).compilations.unknown == ()
+
+
+def test_torch_export_works_while_all_modules_have_a_hook() -> None:
+    """A hook on all modules, by anyone, makes a strict export fail in torch 2.13."""
+    model, x = programs.Network(), torch.randn(8, 8)
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+    with torch_loop.attach(functions=False) as loop:
+        before = dict(hooks)
+        assert before
+        exported = torch.export.export(model, (x,), strict=True)
+        assert dict(hooks) == before
+        assert torch.equal(exported.module()(x), model(x))
+    assert loop.profiler.snapshot().counters == {}

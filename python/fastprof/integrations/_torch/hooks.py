@@ -117,6 +117,11 @@ class Hooks(Guarded):
             self._replace("forward", self._torch, "compile", None, self._compiles)
         self._watch_compiled()
         around_scripting(functools.partial(self._replace, "scripted modules"))
+        # torch.export cannot trace a module while all modules have a hook.
+        exports = sys.modules.get("torch.export")
+        for name in ("export", "export_for_training"):
+            if hasattr(exports, name):
+                self._replace("forward", exports, name, self._export_begins, self._export_ends)
 
     def _abandon(self) -> None:
         super()._abandon()
@@ -189,6 +194,13 @@ class Hooks(Guarded):
         except BaseException as error:
             self._failed("forward", error)
         own.took(began, ns, apart_ns)
+
+    def _export_begins(self, *_: Any) -> None:
+        self._disarm()
+
+    def _export_ends(self, *_: Any) -> None:
+        if self._phases.idle:
+            self._arm()
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
         """Wrap the result of ``Module.compile()``, which would compile hooks as well."""
