@@ -249,6 +249,17 @@ def test_steps_without_functions_are_not_compared_with_steps_that_have_them() ->
         assert watcher.add(made, 0) is None
 
 
+def test_windows_that_fill_some_segments_do_not_hide_a_change() -> None:
+    watcher, drawn = Watcher(), random.Random(3)
+    found = []
+    for i in range(120):
+        made = changes.segment(i, drawn, changes.KINDS[0] if i >= 60 else None, 0.25, 0.005)
+        if 60 <= i < 66:  # a window of slow steps, as it opens when they have changed
+            made = replace(made, plain=SegmentSteps(), full=slower(made.plain))
+        found.append(watcher.add(made, 0))
+    assert any(found)
+
+
 def slower(steps: SegmentSteps) -> SegmentSteps:
     ns = 2 * steps.sum_ns
     return replace(steps, sum_ns=ns, hist=((bucket(ns // steps.count), steps.count),))

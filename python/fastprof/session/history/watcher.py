@@ -12,8 +12,9 @@ from fastprof.snapshot.history import Segment, SegmentSteps, bounds
 _SETTLES = 2
 #: Fewest steps of a segment without functions; steps of other segments are those with functions.
 _FEWEST = 4
-#: Segments one after the other that mostly have steps of the other kind: the full look has ended.
-_OTHERS = 2
+#: Segments one after the other that mostly have steps of the other kind: the full look has ended;
+#: or, after many, each step has functions again.  Windows of slow steps fill a few segments.
+_OTHERS = {True: 2, False: 24}
 #: A step that takes longer than this many times the median counts as so long: a pause of the whole
 #: machine is no level.
 _MOST = 4.0
@@ -58,7 +59,7 @@ class Watcher:
         """Add a segment of the run's current stage; return a change."""
         plain = segment.plain.count >= max(_FEWEST, segment.full.count)
         self._others = 0 if plain == self._plain else self._others + 1
-        if self._others >= _OTHERS or stage != self._stage:
+        if self._others >= _OTHERS[plain] or stage != self._stage:
             self._begin(plain, stage)
         steps = shown(segment, self._plain)
         if self._left_out < _SETTLES or steps.count < _FEWEST or self._others:
