@@ -24,6 +24,7 @@ typedef struct plain_fetch {
     const void *iterator; /* an address, not used as an object; NULL: none */
     uint64_t begin;       /* of [steps] */
     long left;            /* batches to be fetched here */
+    int64_t usual_ticks;  /* of fastprof itself for the last one */
     char fetching;
 } plain_fetch;
 
@@ -212,7 +213,8 @@ fetch_next(PyObject *self, PyObject *iterator)
     if (batch != NULL) {
         count_batch(f, entry);
     }
-    p->ticks += fp_clock_now(&r->clock) - began - inside;
+    fp_plain_took(p, fp_clock_now(&r->clock) - began - inside,
+                  &f->usual_ticks);
     PyErr_Restore(type, exc, tb);
     Py_DECREF(entry);
     if (batch == NULL && PyErr_ExceptionMatches(PyExc_StopIteration)) {

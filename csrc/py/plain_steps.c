@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#define LONG_NS 1e6
+
 static const char *const names[FP_PLAIN_NAMES] = {"train_tag", "fetched",
                                                   "backward"};
 
@@ -129,6 +131,16 @@ plain_take(PyObject *self, PyObject *Py_UNUSED(ignored))
     return taken;
 }
 
+void
+fp_plain_took(fp_plain_steps *p, int64_t ticks, int64_t *usual)
+{
+    if ((double)ticks * fp_clock_ns_per_tick(&p->recorder->clock) > LONG_NS) {
+        ticks = *usual;
+    }
+    *usual = ticks;
+    p->ticks += ticks;
+}
+
 static int
 is_here(const fp_plain_steps *p, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -229,7 +241,8 @@ plain_after(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         }
     }
     int due = end_step(p);
-    p->ticks += fp_clock_now(&p->recorder->clock) - began;
+    fp_plain_took(p, fp_clock_now(&p->recorder->clock) - began,
+                  &p->usual_ticks);
     if (!due) {
         Py_RETURN_NONE;
     }

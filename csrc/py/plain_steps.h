@@ -38,6 +38,7 @@ typedef struct fp_plain_steps {
     uint64_t seen;            /* steps at the end of the last one */
     unsigned long long taken; /* steps ended here since the last take() */
     int64_t ticks;            /* ... and their own time */
+    int64_t usual_ticks;      /* that of the last end of a step */
     uint64_t begins;          /* calls of begin() */
     char on;
     char stepping; /* the optimizer's step has begun */
@@ -52,6 +53,12 @@ fp_plain_is_claimed(const fp_plain_steps *p)
 {
     return PyList_GET_SIZE(p->object[FP_PLAIN_CLAIMS]) != 0;
 }
+
+/* Adds time of fastprof's own, in ticks.  More than 1 ms, where a few us are
+ * usual, is a wait for a CPU, and the program would have waited, too: then
+ * 'usual', the last such time, is counted.  Otherwise it is set. */
+void
+fp_plain_took(fp_plain_steps *p, int64_t ticks, int64_t *usual);
 
 int
 fp_plain_steps_add_type(PyObject *module);

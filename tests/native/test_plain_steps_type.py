@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,34 @@ def test_steps_end_without_a_call_until_work_is_due(ends: Ends) -> None:
     assert (steps, seen) == (12, 12)
     assert ns >= 0
     assert ends.core.take()[0] == 0
+
+
+class Waits(SimpleNamespace):
+    """Flags whose change takes as long as a wait for a CPU, one time in eight."""
+
+    changes = 0
+
+    def __setattr__(self, name: str, value: bool) -> None:
+        Waits.changes += 1
+        if Waits.changes % 16 == 0:
+            time.sleep(0.02)
+        super().__setattr__(name, value)
+
+
+def test_a_wait_for_a_cpu_in_the_end_of_a_step_is_not_its_time() -> None:
+    ends = Ends(next_event=1000)
+    waits = PlainSteps(
+        *[lambda *_: None] * 4, ends.loading, [], Waits(fetched=True), ends.recorder
+    )  # fmt: skip
+    waits.begin(ends.optimizer, 3)
+    for _ in range(64):
+        waits.before(ends.optimizer, (None,), {})
+        waits.after(ends.optimizer, (None,), {})
+    steps, ns, _ = waits.take()
+    ends.recorder.stop_sections()
+    assert Waits.changes >= 128
+    assert steps == 64
+    assert 0 < ns < 64 * 1_000_000
 
 
 def test_a_step_may_have_a_closure(ends: Ends) -> None:

@@ -7,8 +7,11 @@ import time
 
 import fastprof
 import pytest
+from fastprof.capture.options import RecorderOptions
 from fastprof.findings.checklist import checklist_lines
 from fastprof.report.figures import percent_at_most
+from fastprof.session.run_phase import RunPhase
+from fastprof.snapshot import Snapshot
 from helpers import check_patiently
 
 
@@ -54,6 +57,24 @@ def test_a_step_that_ends_in_set_up_is_warm_up() -> None:
         prof.step()
         prof.step()
     assert (prof.report().steps.count, prof.report().steps.measured) == (2, 1)
+
+
+def test_own_time_belongs_to_the_phase_in_which_it_was_spent() -> None:
+    spent = 0
+    recorder = RecorderOptions().create(skip_steps=0)
+    phase = RunPhase(recorder, lambda: spent)
+    phase.begin()
+    for name, ns in (("setup", 1), ("validation", 20), ("checkpoint", 300), ("outside", 4000)):
+        phase.enter(name)
+        spent += ns
+        phase.leave(name)
+        spent += 50_000  # in steps
+    phase.enter("validation")
+    spent += 600_000
+    meta = phase.add_to(Snapshot({}, 1)).meta
+    assert meta["own_elsewhere_ns"] == 604_321
+    assert meta["own_evaluating_ns"] == 600_320
+    assert phase.add_to(Snapshot({}, 1)).meta == meta
 
 
 def test_asides_may_be_inside_each_other() -> None:

@@ -18,6 +18,7 @@ from fastprof.report.in_run import (
     scaled,
     unprofiled_step,
 )
+from fastprof.report.overhead import overhead_of
 from fastprof.results.report import build_report
 from fastprof.results.saved import load
 from fastprof.snapshot import Calibration, EventCost, Snapshot, Steps
@@ -508,16 +509,27 @@ def test_the_cost_of_sections_in_other_phases_is_not_a_step_s(phase: str) -> Non
     made = replace(
         made,
         sections=tuple(replace(s, key=made.keys.index(section("forward"))) for s in sections),
-        meta={**made.meta, "own_ns": 10 * STEPS * 50_000, "untimed_ns": 10 * STEPS * 20_000},
+        meta={
+            **made.meta,
+            "own_ns": 10 * STEPS * 50_000,
+            "untimed_ns": 10 * STEPS * 20_000,
+            "own_elsewhere_ns": 6 * STEPS * 70_000,
+            "own_evaluating_ns": 5 * STEPS * 70_000,
+        },
         phases=(PhaseTime("steps", made.steps.sum_ns, 1), PhaseTime("validation", 1, 1)),
     )
     plain, step = unprofiled_step(simulated(1.0)), build_report(made, phase=phase).steps.unprofiled
     assert plain is not None
     assert step is not None
-    # The other steps have sections, too.
-    own_ms = 0.07 * 10 * STEPS / (made.steps.count + 9 * STEPS)
+    own_ms = 0.07 * 4 * STEPS / made.steps.count
     assert step.own_ms == pytest.approx(own_ms)
     assert step.ms == pytest.approx(plain.ms - own_ms)
+    # The loop's cost has that of the validation, and the loop's time the validation.
+    without = replace(made, meta={**made.meta, "own_evaluating_ns": 0})
+    costs = [overhead_of(one, correct_times=True).share for one in (made, without)]
+    assert costs[0] > costs[1]
+    longer = replace(made, phases=(made.phases[0], PhaseTime("validation", 10**12, 1)))
+    assert overhead_of(longer, correct_times=True).share < 0.01 < costs[1]
 
 
 def test_without_sections_each_step_costs_the_same() -> None:

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from fastprof.report.threads import training_thread
 from fastprof.report.tree import top_sections
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
-from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+from fastprof.snapshot.run_phases import STEPS
 
 #: Fewer differences have no interval of 95 %.
 LEAST_BLOCKS = 6
@@ -33,9 +33,6 @@ _OTHERS = 0.05
 
 #: A thread that waits for a CPU for this part of its CPU time runs on a busy machine.
 _BUSY = 0.1
-
-#: Phases of the run without steps.
-_ELSEWHERE = ("setup", "validation", "checkpoint", "outside")
 
 #: Bounds that no observed program reached.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
@@ -195,13 +192,15 @@ class OwnCosts:
     ``timed`` is the time of sections, steps and loaders, None if it was not recorded; ``unhooking``
     is its part for removing and restoring the function hook, which no measured step contains.
     ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.  All are of the whole
-    run; each step has ``part`` of them, except ``unhooking``.
+    run; each step has ``part`` of them, except ``unhooking``; validation and checkpoints together
+    ``evaluating``.
     """
 
     timed: float | None
     unhooking: float
     untimed: float
     part: float
+    evaluating: float = 0.0
 
     @property
     def timed_in_step(self) -> float:
@@ -217,22 +216,17 @@ class OwnCosts:
 def own_costs(whole: Snapshot) -> OwnCosts:
     """Return the time of fastprof's own code outside of the function hook.
 
-    Section entries share it out between steps and the rest of the run.  Plain steps may lack
-    automatic sections, so that all steps count like those with functions.  A file may hold any
-    number: an impossible one (NaN, negative, centuries) counts as not recorded.
+    A file may hold any number: an impossible one (NaN, negative, centuries) counts as not recorded.
     """
-    timed, unhooking, untimed = (
+    keys = "own_ns", "unprofiled_ns", "untimed_ns", "own_elsewhere_ns", "own_evaluating_ns"
+    timed, *others = (
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
-        for ns in (whole.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
+        for ns in map(whole.meta.get, keys)
     )
-    steps = whole.steps
-    entries = [0] * len(RUN_PHASES)
-    for row in whole.sections:
-        entries[row.phase] += row.count
-    of_step = entries[STEPS] / steps.measured if steps.measured and whole.phases else 0.0
-    elsewhere = sum(entries[RUN_PHASES.index(name)] for name in _ELSEWHERE) if of_step else 0
-    part = of_step / (of_step * steps.count + elsewhere) if of_step else 1.0 / max(1, steps.count)
-    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0, part)
+    unhooking, untimed, elsewhere, evaluating = (ns or 0.0 for ns in others)
+    all_ns = max(0.0, (timed or 0.0) - unhooking) + untimed
+    in_steps = max(0.0, 1.0 - elsewhere / all_ns) if all_ns else 0.0
+    return OwnCosts(timed, unhooking, untimed, in_steps / max(1, whole.steps.count), evaluating)
 
 
 def is_uneven(snapshot: Snapshot) -> bool:

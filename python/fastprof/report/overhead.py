@@ -31,6 +31,8 @@ _MIDDLE = 0.5
 #: :data:`fastprof.session.own_time.UNTIMED` has the measurements.
 _UNTIMED_MAY = 1.2
 
+_EVALUATING = "validation", "checkpoint"
+
 #: After the hook was set or removed, steps take longer for some time: by this much together.
 #: Decision 15 has the measurements.
 SETTLING_NS = 200_000
@@ -78,7 +80,8 @@ def _operators_ns(snapshot: Snapshot) -> int:
 def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
     """Return fastprof's part of the time of all steps after the warm-up, and the most it may be.
 
-    Third, its part of the steps after the full look.  None: there are no such steps.  Waiting for a
+    Validation and checkpoints count as well.  Third, its part of that after the full look, of which
+    these have their share by steps.  None: there are no such steps.  Waiting for a
     CPU lengthens both the program and fastprof, whose code is timed in quiet moments or without
     long waits: the steps count without it.
     """
@@ -96,14 +99,17 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
     hooked = steps.measured + settling
     changes = 2 * sum(phase.entries for phase in whole.phases if phase.name == "unprofiled")
     own, n = own_costs(whole), steps.measured + steps.apart
+    evaluating_ns = sum(row.wall_ns for row in whole.phases if row.name in _EVALUATING)
     untimed_ns = n * own.part * own.untimed
-    always_ns = n * own.in_step + own.unhooking + changes * SETTLING_NS + _operators_ns(whole)
+    own_ns = n * own.in_step + own.evaluating
+    always_ns = own_ns + own.unhooking + changes * SETTLING_NS + _operators_ns(whole)
     all_ns = (
         hooked * step_ns
         + plain_steps * plain_ns
         + (others - settling) * max(0.0, step_ns - hook_ns)
         + own.unhooking
         + _operators_ns(whole)
+        + evaluating_ns
     )
     cost_ns = always_ns + hooked * hook_ns
     most_ns = always_ns + (_UNTIMED_MAY - 1.0) * untimed_ns + hooked * most_ns
@@ -113,11 +119,12 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
         with_hook = max(0.0, hooked - _number(whole, "look_measured"))
         after_ns = (
             with_hook * hook_ns
-            + (1.0 - _number(whole, "look_own")) * n * own.in_step
+            + (1.0 - _number(whole, "look_own")) * own_ns
             + own.unhooking - _number(whole, "look_unhooking_ns")
             + (changes - _number(whole, "look_changes")) * SETTLING_NS
         )  # fmt: skip
         time_ns = with_hook * step_ns + max(0.0, left - with_hook) * plain_ns
+        time_ns += min(1.0, left / n) * evaluating_ns
         after = min(1.0, max(0.0, after_ns) / time_ns)
     return min(1.0, cost_ns / all_ns), min(1.0, most_ns / all_ns), after
 

@@ -144,7 +144,11 @@ def make_parts(run: Shared, options: Options) -> Parts:
     history = History(recorder, memory.last, faults, lambda: stages.number, changes.ask)
     ranks = LiveRanks(recorder, identity, options.ranks, faults)
     operators = OperatorWindows(options.operators, faults, hook, rank)
-    phase = RunPhase(recorder)
+
+    def own_ns() -> int:
+        return own_time.ns + own_time.untimed_ns
+
+    phase = RunPhase(recorder, own_ns)
     metrics = MetricEmitter(
         every,
         recorder,
@@ -160,7 +164,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
     budget = Budget(
         options.overhead,
         recorder,
-        lambda: own_time.ns + own_time.untimed_ns,
+        own_ns,
         lambda: identity.world_size > 1,
     )
     bound = budget if options.overhead else None

@@ -1,10 +1,13 @@
 """Tracks the phase of the run, as loaders, integrations and the program report it."""
 
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
 from fastprof.session.part import Part
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
 
 #: One of these follows another; the others interrupt the current phase.
@@ -19,12 +22,19 @@ _STEPS = RUN_PHASES.index("steps")
 
 
 class RunPhase(Part):
-    """The phase of one recorder's run; only the training thread changes it."""
+    """The phase of one recorder's run; only the training thread changes it.
+
+    Args:
+        own_ns: returns the time of fastprof's own code on the training thread so far, in ns.
+    """
 
     kind = "phase"
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, own_ns: Callable[[], int] = lambda: 0) -> None:
         self._recorder = recorder
+        self._own_ns = own_ns
+        self._own_at = 0  # own time when the phase began
+        self._own_by = [0] * len(RUN_PHASES)  # own time of earlier ones
         #: Ident of the thread whose phases count.
         self.thread = 0
         self._in_turn = "steps"
@@ -52,8 +62,20 @@ class RunPhase(Part):
     def _set(self, number: int, back: bool = False) -> int:
         """Enter or go back to a phase; return the one before."""
         self._away_ns = self.away_ns
+        self._count_own()
         self._number, self._since_ns = number, time.perf_counter_ns()
         return self._recorder.set_phase(number, back)
+
+    def _count_own(self) -> None:
+        own_ns = self._own_ns()
+        self._own_by[self._number] += own_ns - self._own_at
+        self._own_at = own_ns
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        self._count_own()
+        meta = {**snapshot.meta, "own_elsewhere_ns": sum(self._own_by) - self._own_by[_STEPS]}
+        meta["own_evaluating_ns"] = sum(self._own_by[RUN_PHASES.index(name)] for name in _ASIDE)
+        return replace(snapshot, meta=meta)
 
     def begin(self) -> None:
         """Begin the run in this thread, with its steps."""
