@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 
 import fastprof
 import pytest
 from fastprof.errors import SnapshotError
 from fastprof.findings.examine import examine
 from fastprof.render.html import write as write_page
+from fastprof.render.markdown import summary
+from fastprof.render.screen import screen_lines
 from fastprof.report.build import build_report
 from fastprof.report.compilations import compile_report
 from fastprof.report.compile_reasons import Reason, break_of, reason_of, why_again
@@ -150,6 +153,67 @@ def test_the_finding_names_function_variable_values_and_fix() -> None:
     assert "torch.where" in found.fix[1]
 
 
+def test_a_value_from_a_graph_break_is_called_so_and_its_fix_is_to_have_none() -> None:
+    was = ["4.236080646514893", "4.61298942565918"]
+    values = [f"2/0: ___stack0 == {value}  # y = x.max().item()" for value in was]
+    rest = partial(event, name="torch_dynamo_resume_in_forward_at_57", line=57)
+    breaks = (GraphBreak("/w/model.py", 57, "forward", "Unsupported Tensor.item() call", 1),)
+    report = build_report(
+        snapshot(
+            event(hits=1), rest(), rest(3, values[0], 20), rest(4, values[1], 20),
+            rest(5, "2/0: tensor '___stack0' size mismatch at index 1. expected 1, actual 2"),
+            rest(6, size(128, 129)), breaks=breaks,
+        )
+    )  # fmt: skip
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert "the value from the graph break changed (4.23608, 4.61299)" in found.evidence[0]
+    assert found.fix == (
+        "Remove the graph break in line 57, whose value changes, or keep that a tensor.",
+        "Keep the value a tensor in the compiled code, and read it after the step.",
+    )
+    # A local variable after a graph break cannot be marked.
+    row = replace(report.compilations.rows[0], reasons=(reason_of(size(128, 129)),))
+    report = replace(report, compilations=replace(report.compilations, rows=(row,)))
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert found.fix[0] == (
+        "torch._dynamo.mark_dynamic for the argument of forward that decides dimension 1 of x, or "
+        "pad to a few lengths."
+    )
+
+
+def test_a_limit_is_in_the_first_sentence_which_a_screen_always_has() -> None:
+    report = build_report(
+        snapshot(event(), event(3, size(8, 9), 30), event(5, size(9, 10), limit="recompile_limit"))
+    )
+    (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
+    assert "compiled 2 times (30.0 s after the first) and then no more (recompile_limit)" in (
+        found.evidence[0]
+    )
+
+
+def test_a_cache_that_had_nothing_at_first_is_cold_whatever_the_run_put_there() -> None:
+    def cold(*events: CompileEvent) -> list[str]:
+        found = examine(build_report(snapshot(*events)))
+        return [text for f in (*found.findings, *found.notes) for text in f.evidence]
+
+    later = event(3, seconds=1, hits=2, misses=0)
+    assert cold(event(seconds=30, misses=4), later) == [
+        "The compiler's cache (/tmp/cache) had none of the first 4 graphs."
+    ]
+    assert not cold(event(seconds=30, misses=0, hits=4), event(3, misses=1))
+
+
+def test_the_markdown_has_what_was_compiled_again_and_the_breaks() -> None:
+    breaks = (GraphBreak("/w/model.py", 57, "forward", "generic_jump TensorVariable()", 1),)
+    report = build_report(snapshot(event(), event(3, size(1, 2)), breaks=breaks))
+    text = summary(report)
+    assert (
+        "| `forward (model.py:41)` | 2 | 1 | 2000 | the size of dimension 1 of x changed (1, 2) |"
+    ) in text
+    assert "| `forward (model.py:57)` | a branch on a tensor's value |" in text
+    assert "compiled" not in summary(build_report(replace(report.snapshot, compilations=None)))
+
+
 def test_first_compilations_alone_are_no_finding() -> None:
     report = build_report(snapshot(event(seconds=15, hits=1), event(name="other", line=90)))
     assert not [f for f in examine(report).findings if f.rule == "compiling-again"]
@@ -244,6 +308,15 @@ def test_the_page_has_the_tables_and_what_is_not_known() -> None:
         assert words in page
     nothing = build_report(replace(report.snapshot, compilations=None))
     assert "Compilations</h2>" not in page_of(nothing)
+
+
+def test_a_compiled_optimizer_without_steps_gets_the_call_that_ends_them() -> None:
+    optimizer = event(name="step", file="/v/site-packages/torch/optim/sgd.py", line=110)
+    ran = replace(event(), file="/w/model.py")
+    for events, said in (((ran, optimizer), True), ((ran,), False)):
+        report = replace(build_report(snapshot(*events)), has_tree=True)
+        screen = " ".join(" ".join(screen_lines(report, 80)).split())
+        assert ("the optimizer is compiled, and its end cannot be seen" in screen) == said
 
 
 def test_what_a_version_does_not_report_is_one_line() -> None:

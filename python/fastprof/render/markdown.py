@@ -16,6 +16,7 @@ from fastprof.report.model import Report
 from fastprof.report.targets import target_text
 from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.cells import Table, duration, number, percent, shortened
+from fastprof.tables.compilations import compile_brief
 from fastprof.tables.overview import known_figures
 from fastprof.tables.report import calls, place
 from fastprof.tables.steps import row_name
@@ -58,6 +59,7 @@ def _blocks(report: Report, rows: int) -> list[Block]:
         _steps(report, rows),
         *_split(report),
         _functions(report, rows),
+        *compile_brief(report, min(rows, 4)),
         *_findings(report, min(rows, 5)),
         *_notes(report, min(rows, 4)),
         Text(shortened(_origin(report), 400)),

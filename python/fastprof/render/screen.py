@@ -14,7 +14,7 @@ from fastprof.report.rows import OWN_COST, UNACCOUNTED
 from fastprof.report.threads import training_thread
 from fastprof.report.waits import wait_for_children, without_waits
 from fastprof.tables.cells import duration, percent, percent_at_most, shortened
-from fastprof.tables.compilations import compile_lines
+from fastprof.tables.compilations import compile_lines, has_compiled_optimizer
 from fastprof.tables.findings import closing_lines, verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
@@ -182,6 +182,11 @@ def _unmarked(report: Report) -> str:
                 f"processes ({children.qualname}), which are not in this report. To record them, "
                 f"use fastprof's {record}(output=...) in the function that they run, and give each "
                 "process its own output file."
+            )
+        if has_compiled_optimizer(report):
+            return (
+                "fastprof saw no step, so no figure is per step: the optimizer is compiled, and "
+                "its end cannot be seen. Call fastprof.step() at the end of each step."
             )
         if report.meta.get("steps_ended_by") == "optimizers":
             return (

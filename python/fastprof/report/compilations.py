@@ -10,6 +10,7 @@ from fastprof.report.origin import is_users
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.compilations import CompileEvent, CompileSnapshot
 
+_AFTER = re.compile(r" after line (\d+)$")
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 #: A smaller part of the time is the difference of two clocks, in files of older versions.
 _WITHIN = 0.02
@@ -50,6 +51,12 @@ class CompileRow:
     called_at: str = ""
 
     @property
+    def after_line(self) -> int:
+        """Return the line of the graph break at which this part of a function begins; 0: none."""
+        found = _AFTER.search(self.name)
+        return int(found[1]) if found else 0
+
+    @property
     def place(self) -> str:
         """Name, file and line: ``Model.forward (model.py:41)``."""
         return f"{self.name} ({file_name(self.file)}:{self.line})" if self.line else self.name
@@ -75,7 +82,8 @@ class CompileReport:
     steps, or of other phases, too: jax's, and those of other threads; ``again_ms`` the part of it
     after the first compilation of each function; ``steps`` is the number of steps in which it
     compiled, ``in_steps_ms`` their part.  ``by_step`` has the names of the functions that a step
-    compiled again.
+    compiled again.  ``cold`` is the number of graphs that the cache lacked in the first step that
+    looked there; 0: it had some.
     """
 
     compiler: str
@@ -95,6 +103,7 @@ class CompileReport:
     limit: int
     cache: str
     unknown: tuple[str, ...]
+    cold: int = 0
 
 
 def compile_report(snapshot: Snapshot) -> CompileReport | None:
@@ -138,7 +147,14 @@ def compile_report(snapshot: Snapshot) -> CompileReport | None:
         limit=found.limit,
         cache=found.cache,
         unknown=found.unknown,
+        cold=_cold(events),
     )
+
+
+def _cold(events: Sequence[CompileEvent]) -> int:
+    used = [event for event in events if event.hits + event.misses]
+    first = [event for event in used if event.step == used[0].step]
+    return 0 if any(event.hits for event in first) else sum(event.misses for event in first)
 
 
 def _by_the_runs_clock(found: CompileSnapshot) -> CompileSnapshot:

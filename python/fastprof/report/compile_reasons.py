@@ -12,6 +12,8 @@ from fastprof.snapshot.compilations import NOT_KNOWN
 REASONS = (
     "size", "value", "attribute", "global", "type", "tensor", "mode", "shapes", "unknown", "other",
 )  # fmt: skip
+#: What torch calls ``___stack0``: a value with which code goes on after a graph break.
+FROM_BREAK = "the value from the graph break"
 #: Why captured code ends.
 BREAKS = ("control flow", "print", "item", "call", "other")
 
@@ -24,7 +26,9 @@ _TYPE = re.compile(r"check_type_id\((.+?), \d+\)(?:, type=<class '(.+?)'>)?")
 _EQUAL = re.compile(r"^(?:not )?(.+?) (?:==|is) (.+?)(?:\s+#|\s*$)", re.M)
 _KEYED = re.compile(r"\b[LG]\['(\w+)'\]")
 _KEYWORD = re.compile(r"\bkwargs\['(\w+)'\]")
-_NAME = re.compile(r"[A-Za-z_][\w.\[\]'\"]*$")
+_NAME = re.compile(rf"[A-Za-z_][\w.\[\]'\"]*$|{FROM_BREAK}$")
+_STACK = re.compile(r"_*stack\d+$")
+_FLOAT = re.compile(r"-?\d+\.\d{6,}(e-?\d+)?$")
 _FLAG = re.compile(r"^(?:not )?(\S+)\s+#")
 _SKIPPED = re.compile(
     r"builtin `([\w.]+?)\.?`|unsupported builtin ([\w.]+?)\.?\s|"
@@ -138,8 +142,12 @@ def why_again(reason: Reason) -> str:
 
 
 def _plain(name: str) -> str:
-    return readable(_KEYWORD.sub(r"\1", _KEYED.sub(r"\1", name.strip())), 60)
+    name = _KEYWORD.sub(r"\1", _KEYED.sub(r"\1", name.strip()))
+    return FROM_BREAK if _STACK.match(name) else readable(name, 60)
 
 
 def _short(value: str) -> str:
-    return readable(value.strip(), 30)
+    value = value.strip()
+    if _FLOAT.match(value):
+        value = f"{float(value):.6g}"
+    return readable(value, 30)

@@ -27,17 +27,36 @@ def compile_tables(report: Report) -> list[Table]:
     headers = (
         "function", "times", "again", "ms", "capture", "backend", "kernels", "steps", "why again",
     )  # fmt: skip
-    breaks = tuple(
-        (f"{each.name} ({file_name(each.file)}:{each.line})", _in_words(each), str(each.count))
-        for each in found.breaks[:_ROWS]
-    )
     return [
         Table(title, headers, rows, left=frozenset({0, 7, 8}),
               spare=("steps", "capture", "backend"), total=True),
         Table("Graph breaks: compiled code ends and Python goes on",
-              ("line", "because of", "times"), breaks, left=frozenset({0, 1})),
+              ("line", "because of", "times"), _broken(found, _ROWS), left=frozenset({0, 1})),
         _steps_again(found),
     ]  # fmt: skip
+
+
+def compile_brief(report: Report, most: int) -> list[Table]:
+    """Return the ``most`` functions and graph breaks with the most time, in few columns."""
+    found = report.compilations
+    if found is None:
+        return []
+    rows = tuple(
+        (short(row.place), str(row.times), str(row.again), number(row.ms), _why(row))
+        for row in found.rows[:most]
+    )
+    return [
+        Table(f"Compiled by {found.compiler}",
+              ("function", "times", "again", "ms", "why again"), rows, left=frozenset({0, 4})),
+        Table("Graph breaks", ("line", "because of"),
+              tuple(row[:2] for row in _broken(found, most)), left=frozenset({0, 1})),
+    ]  # fmt: skip
+
+
+def has_compiled_optimizer(report: Report) -> bool:
+    """Return whether torch compiled an optimizer's step."""
+    rows = report.compilations.rows if report.compilations is not None else ()
+    return any("/torch/optim/" in row.file.replace("\\", "/") for row in rows)
 
 
 def compile_lines(report: Report) -> list[str]:
@@ -62,15 +81,26 @@ def _steps_again(found: CompileReport) -> Table:
                  ("step", "ms", "compiled again"), rows, left=frozenset({2}))  # fmt: skip
 
 
-def _cells(row: CompileRow) -> tuple[str, ...]:
+def _broken(found: CompileReport, most: int) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (f"{each.name} ({file_name(each.file)}:{each.line})", _in_words(each), str(each.count))
+        for each in found.breaks[:most]
+    )
+
+
+def _why(row: CompileRow) -> str:
     why = [why_again(reason) for reason in row.reasons]
     if row.limit:
         why.append(f"reached {row.limit}: it then runs uncompiled")
     if row.failed:
         why.append(f"failed: {row.failed}")
+    return "; ".join(why)
+
+
+def _cells(row: CompileRow) -> tuple[str, ...]:
     return (
         short(row.place), str(row.times), str(row.again), number(row.ms), number(row.capture_ms),
-        number(row.backend_ms), number(row.kernel_ms), _steps(row.steps), "; ".join(why),
+        number(row.backend_ms), number(row.kernel_ms), _steps(row.steps), _why(row),
     )  # fmt: skip
 
 

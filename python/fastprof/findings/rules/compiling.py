@@ -7,7 +7,7 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import OWN, Limit
 from fastprof.names import file_name, readable
 from fastprof.report.compilations import CompileBreak, CompileReport, CompileRow
-from fastprof.report.compile_reasons import Reason, why_again
+from fastprof.report.compile_reasons import FROM_BREAK, Reason, why_again
 from fastprof.report.figures import duration, plural
 from fastprof.report.origin import is_users_file
 
@@ -44,7 +44,7 @@ def compiling_again(facts: Facts) -> Draft | None:
     share, limit = found.again_ms / whole if whole else 0.0, _AGAIN
     severity = limit.grade(share)
     stopped = [row for row in found.rows if row.limit]
-    cold = not found.hits and found.misses and found.ms > max(_COLD_MS, _COLD_SHARE * whole)
+    cold = found.cold and found.ms > max(_COLD_MS, _COLD_SHARE * whole)
     breaks = [each for each in found.breaks if is_users_file(each.file)]
     if severity is None and not stopped and not breaks and not cold:
         return None
@@ -116,6 +116,7 @@ def _compiled(row: CompileRow) -> str:
     times = plural(row.times, "time")
     if row.again_ms:
         times = f"{times} ({duration(row.again_ms)} after the first)"
+    times += f" and then no more ({row.limit})" if row.limit else ""
     return f"{row.place}{called} was compiled {times}: {why}{rest}."
 
 
@@ -143,7 +144,8 @@ def _what(each: CompileBreak) -> str:
 
 def _cold(found: CompileReport) -> str:
     where = f" ({readable(found.cache, 80)})" if found.cache else ""
-    return f"The compiler's cache{where} had none of {plural(found.misses, 'graph')}."
+    of = f"the first {plural(found.cold, 'graph')}" if found.hits else plural(found.misses, "graph")
+    return f"The compiler's cache{where} had none of {of}."
 
 
 def _is_number(text: str) -> bool:
@@ -152,9 +154,18 @@ def _is_number(text: str) -> bool:
 
 def _fix(reason: Reason, row: CompileRow) -> str:
     what = reason.what
+    if FROM_BREAK in what:
+        at = f" in line {row.after_line}" if row.after_line else ""
+        return f"Remove the graph break{at}, whose value changes, or keep that a tensor."
     if reason.kind == "size":
         other = "drop_last=True in the DataLoader" if reason.dim == 0 else "pad to a few lengths"
         dim = max(0, reason.dim)
+        if row.after_line:  # what is a local variable there
+            function = row.name.partition(" after line ")[0]
+            return (
+                f"torch._dynamo.mark_dynamic for the argument of {function} that decides dimension "
+                f"{dim} of {what}, or {other}."
+            )
         return f"torch._dynamo.mark_dynamic({what}, {dim}) before {row.name} is called, or {other}."
     if reason.kind == "value":
         return f"Pass {what} as a tensor, or keep it constant."
