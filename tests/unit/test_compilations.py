@@ -186,8 +186,9 @@ def test_a_limit_is_in_the_first_sentence_which_a_screen_always_has() -> None:
         snapshot(event(), event(3, size(8, 9), 30), event(5, size(9, 10), limit="recompile_limit"))
     )
     (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
-    assert "compiled 2 times (30.0 s after the first) and then no more (recompile_limit)" in (
-        found.evidence[0]
+    assert (
+        "compiled 2 times (30.0 s after the first) and then no more (recompile_limit)"
+        in (found.evidence[0])
     )
 
 
