@@ -220,16 +220,20 @@ def test_a_trial_that_is_ended_ends_its_run(tmp_path: Path, number: int) -> None
 @pytest.mark.slow
 def test_a_planted_problem_is_tried_and_joined_with_its_finding(folder: Path) -> None:
     script = PROBLEMS / "unfused_optimizer.py"
-    args = ("--only", "fused", "--json", "-o", "out", script)
+    args = ("--only", "fused", "--rounds", "2", "--json", "-o", "out", script)
     data = json.loads(fastprof_try(*args, cwd=folder).check().stdout)
     (tried,) = data["tried"]
     assert tried["candidate"]["spelled"] == "optimizer fused=True"
-    assert tried["status"] in ("real", "no difference")  # on a busy machine
-    assert tried["losses"] in ("", "no loss was seen") or "rounding" in tried["losses"]
-    if tried["status"] == "real":
-        assert "optimizer-unfused" not in tried["candidate"]["rule"] or (
-            "measured: " in str(fastprof.load(folder / "out/train_profile.fprof"))
-        )
+    # Whether it is more than chance depends on what else the machine does.
+    assert tried["status"] in ("real", "no difference")
+    assert tried["runs"] == 2
+    assert tried["losses"] == "" or "rounding" in tried["losses"]
+    assert data["processes"] == 5
+    # The recordings show that the optimizer is another one.
+    reports = [fastprof.load(folder / f"out/{name}.fprof") for name in ("train_profile", "fused-1")]
+    fired = [{finding.rule for finding in report.findings} for report in reports]
+    assert ["optimizer-unfused" in rules for rules in fired] == [True, False]
+    assert ("measured: " in str(reports[0])) == (tried["status"] == "real")
 
 
 COLLECTS = """
@@ -366,7 +370,8 @@ lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpoi
 @pytest.mark.parametrize(
     ("needs", "program", "statuses", "said"),
     [
-        ("torch", TINY, {"worse"}, ""),
+        # Several times as long: of two runs per side, chance cannot always be excluded.
+        ("torch", TINY, {"worse", "no difference"}, ""),
         ("torch", UNPICKLABLE, {"crashed"}, "pickle"),
         ("torch", RANDOM, {"other losses"}, "loss 1 of the first 10 differs"),
         ("transformers", TRANSFORMERS, {"real", "no difference", "worse"}, ""),
@@ -389,3 +394,7 @@ def test_workers_are_tried_truthfully(
         assert tried["runs"] >= 2
     if not said:
         assert tried["losses"] == ""
+    if program is TINY:
+        assert tried["share"] < -0.5
+    if statuses == {"other losses"} or tried["status"] != "real":
+        assert data["places"] == []

@@ -5,14 +5,17 @@ intervention's name.
 """
 
 import atexit
+import copy
 import functools
 import gc
 import logging
 import queue
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 
+from fastprof.guards import own_errors
 from fastprof.trial.changes import THREADS, Changes, Edit
 from fastprof.trial.model import Values
 
@@ -86,7 +89,8 @@ def queued_logging(changes: Changes, name: str, values: Values) -> None:
     def write() -> None:
         while (item := waiting.get()) is not None:
             real, handler, record = item
-            real(handler, record)
+            with handler.lock or nullcontext():  # as Handler.handle(): it may be closed meanwhile
+                real(handler, record)
 
     writer = threading.Thread(target=write, name="fastprof-log", daemon=True)
 
@@ -94,29 +98,30 @@ def queued_logging(changes: Changes, name: str, values: Values) -> None:
         waiting.put(None)
         writer.join(10.0)
 
-    def begin() -> bool:
-        for kind in (logging.StreamHandler, logging.FileHandler):
-            _queue_emits(changes, name, kind, waiting)
-        writer.start()
-        atexit.register(finish)
-        return True
-
-    begin()
+    for kind in (logging.StreamHandler, logging.FileHandler):
+        _queue_emits(changes, name, kind, waiting, writer)
+    writer.start()
+    atexit.register(finish)
 
 
-def _queue_emits(changes: Changes, name: str, kind: Any, waiting: Any) -> None:
+def _queue_emits(changes: Changes, name: str, kind: Any, waiting: Any, writer: Any) -> None:
     real = kind.emit
 
     @functools.wraps(real)
     def emit(handler: Any, record: Any) -> None:
-        if threading.current_thread().name == "fastprof-log":
+        # A forked process has no writer.
+        if threading.current_thread() is writer or not writer.is_alive():
             real(handler, record)
             return
-        # As QueueHandler.prepare(): the program may change the arguments later.
-        record.message = record.msg = record.getMessage()
-        record.args = None
+        queued = copy.copy(record)
+        try:  # as QueueHandler.prepare(): the program may change the arguments later
+            queued.msg = record.getMessage()
+        except own_errors():  # reporting that is the handler's task
+            real(handler, record)
+            return
+        queued.args = None
         changes.count(name)
-        waiting.put((real, handler, record))
+        waiting.put((real, handler, queued))
 
     changes.replace(kind, "emit", emit)
 
@@ -128,7 +133,7 @@ def non_blocking(changes: Changes, name: str, values: Values) -> None:
         for method in ("to", "cuda"):
             original = getattr(torch.Tensor, method)
 
-            def copy(
+            def moved(
                 self: Any, *args: Any, _original: Any = original, _name: str = method, **kwargs: Any
             ) -> Any:
                 target = [*args[:1], kwargs.get("device")]
@@ -138,7 +143,7 @@ def non_blocking(changes: Changes, name: str, values: Values) -> None:
                     changes.count(name)
                 return _original(self, *args, **kwargs)
 
-            changes.replace(torch.Tensor, method, functools.wraps(original)(copy))
+            changes.replace(torch.Tensor, method, functools.wraps(original)(moved))
         return False
 
     changes.with_torch(name, begin)
@@ -173,7 +178,10 @@ def bf16(changes: Changes, name: str, values: Values) -> None:
     """Compute the model's forward in bfloat16."""
 
     def change(torch: Any, module: Any) -> None:
-        module.forward = torch.autocast(values["device"], dtype=torch.bfloat16)(module.forward)
+        # In the class: a copy of the model must not call this one, and can be saved.
+        owner = module if "forward" in vars(module) else type(module)
+        autocast = torch.autocast(values["device"], dtype=torch.bfloat16)
+        changes.replace(owner, "forward", autocast(owner.forward))
 
     _to_model(changes, name, change)
 

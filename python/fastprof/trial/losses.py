@@ -13,8 +13,8 @@ from fastprof.session.patching.replaced import Replaced
 
 #: Losses that are compared.
 FIRST = 10
-#: Sums in another order differ by so much, relative to the loss, over the first steps: some hundred
-#: units in the last place of float32.
+#: Sums in another order differ by so much, relative to the largest loss, over the first steps: some
+#: hundred units in the last place of float32.
 ROUNDING = 2.0**-16
 #: Few runs of a program without a seed do not show how much its losses differ at most.
 _MORE = 4.0
@@ -34,10 +34,13 @@ class Losses:
         if original is None:
             return
 
+        tracing = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+
         def kept(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if len(self._kept) < FIRST:
                 try:
-                    self._keep(tensors)
+                    if not tracing():  # which computes gradients of no loss
+                        self._keep(tensors)
                 except own_errors():
                     self._kept.append(None)
             else:
@@ -56,24 +59,26 @@ class Losses:
 
 
 def difference(a: Sequence[float | None], b: Sequence[float | None]) -> tuple[float, int] | None:
-    """Return the largest relative difference of two runs' losses, and the first that differs (1).
+    """Return the largest difference of two runs' losses, and the first that differs (1).
 
+    It is a part of the largest of them: the last digits of a loss near 0 are those of larger terms.
     None: there are none to compare.  Infinity: one is not a number where the other is.
     """
     pairs = [(x, y) for x, y in zip(a, b, strict=False) if x is not None and y is not None]
     if not pairs:
         return None
-    sizes = [_relative(x, y) for x, y in pairs]
+    scale = max((abs(x) for pair in pairs for x in pair if math.isfinite(x)), default=0.0)
+    sizes = [_part(x, y, scale) for x, y in pairs]
     largest = max(sizes)
     return largest, next((i for i, size in enumerate(sizes, 1) if size > 0), 0)
 
 
-def _relative(x: float, y: float) -> float:
+def _part(x: float, y: float, scale: float) -> float:
     if x == y or (math.isnan(x) and math.isnan(y)):
         return 0.0
     if not (math.isfinite(x) and math.isfinite(y)):
         return math.inf
-    return abs(x - y) / max(abs(x), abs(y))
+    return abs(x - y) / scale
 
 
 def judged(

@@ -79,6 +79,8 @@ def _lines(one: Tried, width: int) -> list[str]:
 
 
 def _said(one: Tried) -> str:
+    if one.status == NO_DIFFERENCE and one.share_high is not None and one.share_high < 0:
+        return "no saving"
     if one.status not in (REAL, WORSE):
         return _WORDS[one.status]
     share, low, high = one.share or 0.0, one.share_low, one.share_high

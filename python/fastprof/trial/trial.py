@@ -68,9 +68,13 @@ class Choice:
 
 @dataclass(slots=True)
 class _Arm:
-    """A candidate and its runs; the baseline has none."""
+    """A candidate and its runs; the baseline has none.
+
+    ``begin`` is the number of runs of the baseline before the one of its first round.
+    """
 
     candidate: Candidate | None
+    begin: int = 0
     ms: list[float] = field(default_factory=list)
     losses: list[tuple[float | None, ...]] = field(default_factory=list)
     status: str = OPEN
@@ -102,6 +106,7 @@ class Trial:
         self._baseline = _Arm(None)
         self._arms: list[_Arm] = []
         self._together: _Arm | None = None
+        self._last: _Arm | None = None
         self._steps = 0
         self._first: Answer | None = None
         self._notes: list[str] = []
@@ -125,7 +130,7 @@ class Trial:
             self._steps = self._choice.steps or steps_for(first.ends_ns)
             self._steps = min(self._steps, len(first.ends_ns))
             if self._arms:
-                self._rounds()
+                self._rounds(self._arms)
                 self._try_together()
         except KeyboardInterrupt:
             if self._first is None:
@@ -163,26 +168,33 @@ class Trial:
                 "no recording: its threads or functions at exit do not end"
             ) from None
 
-    def _rounds(self) -> None:
+    def _rounds(self, arms: Sequence[_Arm]) -> None:
+        """Run these and the baseline in turns, there and back: a drift favours neither side."""
         for number in range(1, self._choice.rounds + 1):
-            under_way = [arm for arm in self._arms if arm.status == OPEN]
+            under_way = [arm for arm in arms if arm.status == OPEN]
             if not under_way:
                 return
-            self._go(self._baseline, "baseline", number)
-            for arm in under_way:
-                assert arm.candidate is not None
-                self._go(arm, arm.candidate.name, number)
+            # A run of the baseline that has just ended is the first one of this turn.
+            has_begun = number == 1 and self._last is self._baseline
+            turn = [*([] if has_begun else [self._baseline]), *under_way]
+            if number == 1:
+                for arm in under_way:
+                    arm.begin = len(self._baseline.ms) - has_begun
+            for arm in turn if number % 2 else reversed(turn):
+                self._go(arm)
             for arm in under_way:
                 self._judge(arm)
 
-    def _go(self, arm: _Arm, name: str, number: int) -> None:
+    def _go(self, arm: _Arm) -> None:
         """Run an arm once, and note the result."""
+        self._last = arm
         apply = {} if arm.candidate is None else arm.candidate.parts
+        name = f"{'baseline' if arm.candidate is None else arm.candidate.name}-{len(arm.ms) + 1}"
         spelled = "baseline" if arm.candidate is None else arm.candidate.spelled
         most = 1 + (1 + len(self._arms)) * self._choice.rounds
         self._tell(f"run {self._runs.count + 1} of about {most} at most: {spelled}")
         plan = Plan("", "", self._steps, apply=apply)
-        answer = self._runs.run(f"{name}-{number}", plan, is_baseline=arm.candidate is None)
+        answer = self._runs.run(name, plan, is_baseline=arm.candidate is None)
         if isinstance(answer, Failure):
             if arm.candidate is None:
                 raise TrialError(f"the program failed in another run: {answer.reason}")
@@ -196,7 +208,7 @@ class Trial:
             arm.status, arm.reason = EARLY, only
             return
         missing = [part for part in apply if not answer.applied.get(part)]
-        if missing and number == 1 and arm is not self._together:
+        if missing and not arm.ms and arm is not self._together:
             arm.status, arm.reason = NO_EFFECT, "the program makes no call that it changes"
             return
         arm.ms.append(verdict.mean_ms(answer.ends_ns, min(SKIP, self._steps - 2)))
@@ -213,20 +225,16 @@ class Trial:
         arm.status = self._verdict(arm).status
 
     def _verdict(self, arm: _Arm) -> verdict.Verdict:
-        base = self._baseline.ms
-        if arm is not self._together:  # of the rounds in which it ran
-            base = base[: len(arm.ms)]
+        # Of the rounds in which it ran.
+        base = self._baseline.ms[arm.begin : arm.begin + len(arm.ms)]
         return verdict.judge(base, arm.ms, most=self._choice.rounds)
 
     def _try_together(self) -> None:
         helped = compatible([arm for arm in self._arms if arm.status == REAL])
         if len(helped) < 2:
             return
-        self._together = arm = _Arm(joined(helped))
-        for number in range(1, self._choice.rounds + 1):
-            if arm.status == OPEN:
-                self._go(arm, "together", number)
-                self._judge(arm)
+        self._together = _Arm(joined(helped))
+        self._rounds([self._together])
 
     def _result(self, program: str, stopped: str) -> TrialData:
         base = self._baseline.ms
@@ -265,7 +273,7 @@ class Trial:
             candidate, arm.status, len(arm.ms),
             predicted_ms=predicted, losses=arm.said, reason=arm.reason,
         )  # fmt: skip
-        if not arm.ms or not self._baseline.ms:
+        if not arm.ms or len(self._baseline.ms) <= arm.begin:
             return out
         found = self._verdict(arm)
         return replace(

@@ -9,13 +9,14 @@ is similar to Pocock's boundary::
 
     spent(t) = alpha * ln(1 + (e - 1) t),   t = rounds / most rounds
 
-A look is tested at what it adds.  The looks together then err at most as often as the sum of their
-levels, alpha (Bonferroni's inequality), however they depend on each other.
+A look is tested at what it adds, on each side.  The looks together then call a fix without effect
+real at most as often as the sum of their levels, alpha (Bonferroni's inequality), however they
+depend on each other; and slower at most as often.
 
-Rounds also end if the next ones would hardly show more: if, by a saving as it was measured, the
-last look finds one in fewer than :data:`HOPE` of all cases (Lan, Simon and Halperin,
-"Stochastically curtailed tests in long-term clinical trials", Sequential Analysis 1, 1982).  That
-calls fewer fixes real, so alpha remains a bound.
+Rounds also end if the next ones would hardly show a saving: if, by one as it was measured, the last
+look finds one in fewer than :data:`HOPE` of all cases (Lan, Simon and Halperin, "Stochastically
+curtailed tests in long-term clinical trials", Sequential Analysis 1, 1982).  That calls fewer fixes
+real, so alpha remains a bound.
 """
 
 import math
@@ -26,12 +27,10 @@ from statistics import NormalDist, mean
 from fastprof.comparison.stats.significance import welch
 from fastprof.trial.model import NO_DIFFERENCE, OPEN, REAL, WORSE
 
-#: A fix without effect is called real, or worse, at most this often.
+#: A fix without effect is called real at most this often, and worse at most as often.
 ALPHA = 0.01
 #: Rounds of runs: before the first look, and at most.
 FIRST, MOST = 2, 6
-#: Rounds after which a trial may end for lack of hope: two runs hardly show how much runs vary.
-_ENOUGH = 3
 HOPE = 0.05
 #: The level of the intervals that are shown.
 LEVEL = 0.95
@@ -72,23 +71,25 @@ def judge(baseline: Sequence[float], runs: Sequence[float], *, most: int = MOST)
         return Verdict(OPEN, -math.expm1(mean(after) - mean(before)))
     share, low, high = (-math.expm1(x) for x in (found.estimate, found.high, found.low))
     level = spent(rounds, most) - (spent(rounds - 1, most) if rounds > first else 0.0)
+    # How often a fix without effect saves as much.
+    p = found.p / 2 if share > 0 else 1 - found.p / 2
     if rounds < first:
         status = OPEN
-    elif found.p <= level and found.estimate:
-        status = REAL if share > 0 else WORSE
+    elif p <= level:
+        status = REAL
+    elif 1 - p <= level:
+        status = WORSE
     else:
-        ends = rounds >= most or high < SMALL or _is_hopeless(found.p, rounds, most)
+        ends = rounds >= most or high < SMALL or _is_hopeless(p, rounds, most)
         status = NO_DIFFERENCE if ends else OPEN
     return Verdict(status, share, low, high)
 
 
 def _is_hopeless(p: float, rounds: int, most: int) -> bool:
-    """Return whether the last look would hardly find a difference, by the trend of these rounds."""
-    if rounds < _ENOUGH or p <= 0.0:
-        return False
+    """Return whether the last look would hardly find a saving, by the trend of these rounds."""
     normal, part = NormalDist(), rounds / most
     last = spent(most, most) - spent(most - 1, most)
-    z, needed = (-normal.inv_cdf(level / 2) for level in (p, last))
+    z, needed = (-normal.inv_cdf(level) for level in (min(p, 1 - 1e-9), last))
     return normal.cdf((z / math.sqrt(part) - needed) / math.sqrt(1 - part)) < HOPE
 
 
