@@ -286,6 +286,20 @@ def test_ctrl_c_reports_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "Ended by Ctrl-C" in TrialResult.of(found).to_text()
 
 
+def test_runs_that_vary_too_much_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ms = {"baseline": [10.0, 30.0], "workers": [12.0, 33.0]}
+    text = TrialResult.of(run_trial(monkeypatch, tmp_path, ms, (WORKERS,))[0]).to_text()
+    assert "no difference beyond chance" in text
+    assert "These runs vary too much to show a difference" in text
+    assert "Possible" not in text
+    # The whole interval is of slower times, but chance at the level of the first look.
+    ms = {"baseline": [10.0, 10.2], "workers": [12.0, 12.5]}
+    text = TrialResult.of(run_trial(monkeypatch, tmp_path, ms, (WORKERS,))[0]).to_text()
+    assert "no saving" in text
+
+
 def test_a_program_that_fails_by_itself_is_no_trial(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ class _Run:
         answer = Answer(
             tuple(self._ends.ends_ns),
             tuple(self._losses.values()),
-            tuple(self._changes.calls),
+            # Not the links of a folder that is gone afterwards (--scratch).
+            tuple(replace(c, file=c.file and os.path.realpath(c.file)) for c in self._changes.calls),
             _facts(),
             self._changes.applied,
         )

@@ -78,7 +78,7 @@ def run_try(argv: Sequence[str]) -> int:
             write_text(result.patch)
         elif options.patch:
             complain("no diff: nothing helped that changes a known call of the program")
-    return 0
+    return 130 if result.stopped else 0  # as a shell reports Ctrl-C
 
 
 def _end_in_order() -> None:

@@ -21,8 +21,9 @@ from fastprof.trial.model import (
 _NAME = 33
 _MS = 9
 
-#: A wider interval of a step's part is shown, also where nothing was found.
-_WIDE = 0.05
+#: A wider interval of a step's part is shown, also where nothing was found; one that is wider than
+#: the step itself shows only that runs vary.
+_WIDE, _WIDEST = 0.05, 1.0
 
 _WORDS = {
     NO_DIFFERENCE: "no difference beyond chance",
@@ -112,8 +113,11 @@ def _more(one: Tried) -> list[str]:
     elif one.losses:
         out.append(f"{one.losses[:1].upper()}{one.losses[1:]}.")
     low, high = one.share_low, one.share_high
-    if one.status == NO_DIFFERENCE and low is not None and high is not None and high - low > _WIDE:
-        out.append(f"Possible: from {_change(low)} to {_change(high)}.")
+    if one.status == NO_DIFFERENCE and low is not None and high is not None:
+        if high - low > _WIDEST and high > 0:
+            out.append("These runs vary too much to show a difference.")
+        elif high - low > _WIDE:
+            out.append(f"Possible: from {_change(low)} to {_change(high)}.")
     if one.predicted_ms is not None and one.step_ms is not None:
         out.append(f"Predicted by the finding: {duration(one.predicted_ms)}.")
     return out
