@@ -220,8 +220,7 @@ def test_a_trial_that_is_ended_ends_its_run(tmp_path: Path, number: int) -> None
 @pytest.mark.slow
 def test_ctrl_c_in_a_later_run_shows_what_is_known(folder: Path) -> None:
     begin = (
-        "import os, time\n"
-        "if os.path.exists('end.txt'):\n    open('again', 'w'); time.sleep(300)\n"
+        "import os, time\nif os.path.exists('end.txt'):\n    open('again', 'w'); time.sleep(300)\n"
     )
     (folder / "train.py").write_text(begin + LOOP)
     trial = subprocess.Popen(

@@ -286,9 +286,7 @@ def test_ctrl_c_reports_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "Ended by Ctrl-C" in TrialResult.of(found).to_text()
 
 
-def test_runs_that_vary_too_much_are_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_runs_that_vary_too_much_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ms = {"baseline": [10.0, 30.0], "workers": [12.0, 33.0]}
     text = TrialResult.of(run_trial(monkeypatch, tmp_path, ms, (WORKERS,))[0]).to_text()
     assert "no difference beyond chance" in text

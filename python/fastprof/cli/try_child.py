@@ -98,11 +98,14 @@ class _Run:
         if self._answered or os.getpid() != self._process:
             return
         self._answered = True
+        calls = tuple(  # not the links of a folder that is gone afterwards (--scratch)
+            replace(call, file=call.file and os.path.realpath(call.file))
+            for call in self._changes.calls
+        )
         answer = Answer(
             tuple(self._ends.ends_ns),
             tuple(self._losses.values()),
-            # Not the links of a folder that is gone afterwards (--scratch).
-            tuple(replace(c, file=c.file and os.path.realpath(c.file)) for c in self._changes.calls),
+            calls,
             _facts(),
             self._changes.applied,
         )
