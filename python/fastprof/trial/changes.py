@@ -40,8 +40,8 @@ class Changes:
         self._observe = observe
         self._replaced = Replaced()
         self._edits: dict[str, list[tuple[str, Edit]]] = {}
-        self._with_torch: list[tuple[str, Callable[[Any], bool]]] = []
-        self._first_step: list[tuple[str, Callable[[], bool]]] = []
+        self._with_torch: list[tuple[str, Callable[[Any], object]]] = []
+        self._first_step: list[tuple[str, Callable[[], object]]] = []
         self._under_way: set[int] = set()
 
     # -- for interventions
@@ -51,11 +51,11 @@ class Changes:
         for kind in kinds:
             self._edits.setdefault(kind, []).append((name, change))
 
-    def with_torch(self, name: str, change: Callable[[Any], bool]) -> None:
-        """Call ``change`` with torch when that is imported; it returns whether it had an effect."""
+    def with_torch(self, name: str, change: Callable[[Any], object]) -> None:
+        """Call ``change`` with torch when that is imported; False: it has had no effect yet."""
         self._with_torch.append((name, change))
 
-    def at_first_step(self, name: str, change: Callable[[], bool]) -> None:
+    def at_first_step(self, name: str, change: Callable[[], object]) -> None:
         """Call ``change`` at the end of the first step."""
         self._first_step.append((name, change))
 
@@ -83,7 +83,7 @@ class Changes:
             self._around(torch.optim.Optimizer, ZERO_GRAD, ZERO_GRAD)
             self._around(torch.nn.Module, ZERO_GRAD, ZERO_GRAD)
         for name, change in self._with_torch:
-            if change(torch):
+            if change(torch) is not False:
                 self.count(name)
 
     def watch_logging(self) -> None:
@@ -100,8 +100,8 @@ class Changes:
     def first_step_ended(self) -> None:
         """Apply what waits for the first step."""
         for name, change in self._first_step:
-            if change():
-                self.count(name)
+            change()
+            self.count(name)
 
     def _around(self, owner: Any, name: str, kind: str) -> None:
         original = getattr(owner, name)

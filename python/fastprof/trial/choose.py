@@ -6,7 +6,7 @@ from fastprof.findings.examine import examine
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.trial.interventions import INTERVENTIONS, Evidence, Intervention
-from fastprof.trial.model import Answer, Candidate
+from fastprof.trial.model import Answer, Candidate, Values
 
 
 def candidates(
@@ -39,7 +39,7 @@ def candidates(
         finding, speaks = spoken_for(found, intervention.rules)
         values = intervention.values(evidence) if speaks or only is not None else None
         if values is not None:
-            out.append(_candidate(intervention, evidence, values, finding))
+            out.append(_candidate(intervention, values, finding))
     return sorted(out, key=lambda one: -(one.saving_ms or 0.0))
 
 
@@ -50,15 +50,13 @@ def notes(report: Report) -> list[str]:
     return [f"{f.title}: on free CPUs, fewer runs would show more." for f in busy]
 
 
-def _candidate(
-    intervention: Intervention, evidence: Evidence, values: object, finding: Finding | None
-) -> Candidate:
+def _candidate(intervention: Intervention, values: Values, finding: Finding | None) -> Candidate:
     # The finding's estimate is that of its first remedy.
     first = finding is not None and intervention.rules[0] == finding.rule
     return Candidate(
         intervention.id,
-        {intervention.id: values},  # type: ignore[dict-item]
-        intervention.spelled(values, evidence),  # type: ignore[arg-type]
+        {intervention.id: values},
+        intervention.spelled(values),
         "" if finding is None else finding.rule,
         finding.saving_ms if finding is not None and first else None,
         intervention.changes_results,

@@ -48,36 +48,25 @@ def _edit(name: str, values: Values, given: dict[str, Any]) -> bool:
 def threads(changes: Changes, name: str, values: Values) -> None:
     """Let torch use so many threads, whatever the program asks for."""
 
-    def begin(torch: Any) -> bool:
-        torch.set_num_threads(values["threads"])
-        return True
-
     def as_wanted(given: dict[str, Any]) -> bool:
-        first = next(iter(given))
-        given[first] = values["threads"]
+        given[next(iter(given))] = values["threads"]
         return True
 
-    changes.with_torch(name, begin)
+    changes.with_torch(name, lambda torch: torch.set_num_threads(values["threads"]))
     changes.edit(name, (THREADS,), as_wanted)
 
 
 def thresholds(changes: Changes, name: str, values: Values) -> None:
     """Let the collector run less often, from the first step on."""
-
-    def begin() -> bool:
-        gc.set_threshold(*values["thresholds"])
-        return True
-
-    changes.at_first_step(name, begin)
+    changes.at_first_step(name, lambda: gc.set_threshold(*values["thresholds"]))
 
 
 def freeze(changes: Changes, name: str, values: Values) -> None:
     """Leave the objects that exist after the first step out of collections."""
 
-    def begin() -> bool:
+    def begin() -> None:
         gc.collect()
         gc.freeze()
-        return True
 
     changes.at_first_step(name, begin)
 
@@ -151,22 +140,12 @@ def non_blocking(changes: Changes, name: str, values: Values) -> None:
 
 def cudnn_benchmark(changes: Changes, name: str, values: Values) -> None:
     """Let cuDNN choose its convolutions by measuring."""
-
-    def begin(torch: Any) -> bool:
-        torch.backends.cudnn.benchmark = True
-        return True
-
-    changes.with_torch(name, begin)
+    changes.with_torch(name, lambda torch: setattr(torch.backends.cudnn, "benchmark", True))
 
 
 def tf32(changes: Changes, name: str, values: Values) -> None:
     """Let matrix products use TF32."""
-
-    def begin(torch: Any) -> bool:
-        torch.set_float32_matmul_precision("high")
-        return True
-
-    changes.with_torch(name, begin)
+    changes.with_torch(name, lambda torch: torch.set_float32_matmul_precision("high"))
 
 
 def compile(changes: Changes, name: str, values: Values) -> None:  # noqa: A001 - its name

@@ -67,7 +67,7 @@ class Intervention:
     rules: tuple[str, ...]
     values: Callable[[Evidence], Values | None]
     apply: Callable[[Changes, Values], None]
-    spelled: Callable[[Values, Evidence], str]
+    spelled: Callable[[Values], str]
     kinds: tuple[str, ...] = ()
     changes_results: bool = False
 
@@ -77,11 +77,11 @@ def arguments(values: Values) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def _of_loader(values: Values, evidence: Evidence) -> str:
+def _of_loader(values: Values) -> str:
     return f"DataLoader({arguments(values)})"
 
 
-def _of_optimizer(values: Values, evidence: Evidence) -> str:
+def _of_optimizer(values: Values) -> str:
     return f"optimizer {arguments(values)}"
 
 
@@ -156,14 +156,6 @@ def _one_thread(evidence: Evidence) -> Values | None:
     return {"threads": 1} if threads > 1 and not evidence.has_gpu else None
 
 
-def _thresholds(evidence: Evidence) -> Values | None:
-    return {"thresholds": [50_000, 20, 20]}
-
-
-def _freeze(evidence: Evidence) -> Values | None:
-    return {"at": "first step"}
-
-
 def _queued(evidence: Evidence) -> Values | None:
     return {"handlers": "all"} if evidence.calls("log") else None
 
@@ -176,8 +168,8 @@ def _always(evidence: Evidence) -> Values | None:
     return {"device": "cuda" if evidence.has_gpu else "cpu"}
 
 
-def _text(text: str) -> Callable[[Values, Evidence], str]:
-    return lambda values, evidence: text
+def _text(text: str) -> Callable[[Values], str]:
+    return lambda values: text
 
 
 def _changing(name: str, kinds: tuple[str, ...]) -> Callable[[Changes, Values], None]:
@@ -228,17 +220,18 @@ INTERVENTIONS: tuple[Intervention, ...] = (
     ),
     Intervention(
         "threads", "one thread for torch", ("cpu-contention", *_STEPS), _one_thread,
-        _simple("threads"), lambda values, _: f"torch.set_num_threads({values['threads']})",
+        _simple("threads"), lambda values: f"torch.set_num_threads({values['threads']})",
         (THREADS,),
     ),
     Intervention(
-        "thresholds", "rarer collections of garbage", ("gc-pressure",), _thresholds,
-        _simple("thresholds"),
-        lambda values, _: f"gc.set_threshold({', '.join(map(str, values['thresholds']))})",
+        "thresholds", "rarer collections of garbage", ("gc-pressure",),
+        lambda _: {"thresholds": [50_000, 20, 20]}, _simple("thresholds"),
+        lambda values: f"gc.set_threshold({', '.join(map(str, values['thresholds']))})",
     ),
     Intervention(
-        "freeze", "objects of the set-up left out of collections", ("gc-pressure",), _freeze,
-        _simple("freeze"), _text("gc.freeze() after the first step"),
+        "freeze", "objects of the set-up left out of collections", ("gc-pressure",),
+        lambda _: {"at": "first step"}, _simple("freeze"),
+        _text("gc.freeze() after the first step"),
     ),
     Intervention(
         "queued-logging", "log handlers in a thread", ("logging-share",), _queued,

@@ -146,7 +146,7 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
 def _last_line(path: Path) -> str:
     with suppress(OSError):
         text = path.read_text(encoding="utf-8", errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line for line in map(str.strip, text.splitlines()) if line]
         # fastprof's own lines are no reason.
         lines = [line for line in lines if not line.startswith("fastprof:")]
         return lines[-1][:_LONGEST_REASON] if lines else ""

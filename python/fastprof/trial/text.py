@@ -84,16 +84,10 @@ def _said(one: Tried) -> str:
         return "no saving"
     if one.status not in (REAL, WORSE):
         return _WORDS[one.status]
-    share, low, high = one.share or 0.0, one.share_low, one.share_high
-    if one.status == WORSE:
-        share, low, high = -share, _negative(high), _negative(low)
-    sign = "-" if one.status == REAL else "+"
-    interval = "" if low is None or high is None else f" ({_percent(low)} to {_percent(high)})"
-    return f"{sign}{_percent(share)} %{interval}  {'real' if one.status == REAL else 'slower'}"
-
-
-def _negative(value: float | None) -> float | None:
-    return None if value is None else -value
+    sign, word, way = ("-", "real", 1) if one.status == REAL else ("+", "slower", -1)
+    shares = (way * (share or 0.0) for share in (one.share, one.share_low, one.share_high))
+    share, *ends = map(_percent, shares)
+    return f"{sign}{share} % ({' to '.join(ends[::way])})  {word}"
 
 
 def _percent(share: float) -> str:
