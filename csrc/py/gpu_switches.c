@@ -1,4 +1,5 @@
 /* The switches of the GPU layer: methods of the Recorder type. */
+#include "py/export_parts.h"
 #include "py/gpu_layer_parts.h"
 #include "py/guard.h"
 #include "gpu/cupti_abi.h"
@@ -346,6 +347,19 @@ fp_gpu_layer_flush(PyObject *self, PyObject *args)
     return PyBool_FromLong(rc == 0);
 }
 
+/* The samples of the devices' health so far: a list of dicts, or of None. */
+static PyObject *
+health_so_far(void)
+{
+    fp_health_view view;
+    fp_gpu_health_look(&view);
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < FP_GPU_DEVICES; i++) {
+        fp_export_add(&list, fp_gpu_health_export(&view, i));
+    }
+    return list;
+}
+
 PyObject *
 fp_gpu_layer_status(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -353,5 +367,9 @@ fp_gpu_layer_status(PyObject *self, PyObject *Py_UNUSED(ignored))
     const fp_recorder *r = (fp_recorder *)self;
     static const char *const names[] = {"off", "on", "paused", "off"};
     fp_gpu *g = fp_gpu_if_any();
-    return answer(r, r->gpu_on ? names[atomic_load(&g->state)] : "off");
+    PyObject *d = answer(r, r->gpu_on ? names[atomic_load(&g->state)] : "off");
+    if (r->gpu_on) {
+        fp_export_put(&d, "health", health_so_far());
+    }
+    return d;
 }

@@ -168,7 +168,10 @@ class Recorder:
     def gpu_flush(self, timeout_s: float = 1.0, /) -> bool:
         """Fetch all records so far; return whether they arrived in time."""
     def gpu_status(self) -> dict[str, Any]:
-        """``{"state", "reason", "tier"}``; state may also be "paused"."""
+        """``{"state", "reason", "tier"}``; state may also be "paused".
+
+        While the recorder has the GPU also ``health``: per device the samples so far, or None.
+        """
     # ---- the trace
     def trace_open(self, *, min_ns: int = 50_000, max_events: int = 200_000) -> None:
         """Begin a window: keep begin and end of sections, steps, and functions of ``min_ns``.

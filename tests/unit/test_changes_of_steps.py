@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
-import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from fastprof.comparison.stats.changepoint import Watch, change_in
@@ -16,83 +12,20 @@ from fastprof.results.report import build_report
 from fastprof.session.history.watcher import Watcher
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.history import Change, History, SegmentSteps, bucket
-from helpers import ROOT
+from helpers import imported_script
 
-
-def imported(path: str) -> Any:
-    """Return a script as a module."""
-    spec = importlib.util.spec_from_file_location("planted_changes", ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses expect
-    spec.loader.exec_module(module)
-    return module
-
-
-changes = imported("benchmarks/changes.py")
+changes = imported_script("benchmarks/changes.py")
+healthy = imported_script("benchmarks/healthy_runs.py")
+alarms, normal = healthy.alarms, healthy.normal
 
 #: Segments of 5 s in an hour.
 _HOUR = 720
-
-
-def alarms(values: Sequence[float]) -> list[int]:
-    """Return the places at which a change was found."""
-    watch, found = Watch(), []
-    for i, value in enumerate(values):
-        change = watch.add(value)
-        if change is not None:
-            found.append(i)
-            watch.settle(change[1], change[0].drift)
-    return found
-
-
-def normal(drawn: random.Random, n: int, sd: float = 0.02) -> list[float]:
-    return [drawn.gauss(0, sd) for _ in range(n)]
-
-
-def heavy(drawn: random.Random, n: int) -> list[float]:
-    """Return noise with Student's t of 3 degrees of freedom."""
-
-    def one() -> float:
-        squares = sum(drawn.gauss(0, 1) ** 2 for _ in range(3))
-        return 0.02 * drawn.gauss(0, 1) / math.sqrt(squares / 3)
-
-    return [one() for _ in range(n)]
-
-
-def dependent(drawn: random.Random, n: int, phi: float = 0.8) -> list[float]:
-    """Return first-order autoregressive noise with a standard deviation of 2 %."""
-
-    def values() -> Iterator[float]:
-        x = 0.0
-        for _ in range(n):
-            x = phi * x + 0.02 * math.sqrt(1 - phi * phi) * drawn.gauss(0, 1)
-            yield x
-
-    return list(values())
-
-
-def mixed(drawn: random.Random, n: int) -> list[float]:
-    """Return slow noise with pauses: 3 % of the segments are up to 20 % longer."""
-    slow = dependent(drawn, n)
-    return [
-        x + drawn.gauss(0, 0.01) + (0.2 * drawn.random() if drawn.random() < 0.03 else 0.0)
-        for x in slow
-    ]
-
-
-def restless(drawn: random.Random, n: int) -> list[float]:
-    """Return noise with levels of minutes."""
-    return dependent(drawn, n, 0.95)
-
-
-def endless(drawn: random.Random, n: int) -> list[float]:
-    """Return Pareto's noise with exponent 2, whose variance is infinite."""
-    return [0.02 * (drawn.paretovariate(2) - 1) for _ in range(n)]
-
-
-NOISE = [normal, heavy, endless, dependent, restless, mixed]
+#: Kinds of noise without levels that last for minutes.
+NOISE = [
+    pytest.param(noise, id=name.replace(" ", "-"))
+    for name, noise in healthy.NOISE.items()
+    if "0.99" not in name and "minutes" not in name
+]
 
 
 @pytest.mark.parametrize("noise", NOISE)
@@ -112,7 +45,7 @@ def test_a_healthy_run_of_250_hours_has_at_most_one_alarm(noise) -> None:
 
 
 def test_a_restless_run_remains_known_as_such_after_a_change() -> None:
-    noise = [3 * x for x in restless(random.Random(5), 900)]
+    noise = [3 * x for x in healthy.NOISE["autocorrelation 0.95"](random.Random(5), 900)]
     large = noise[:600] + [1.0 + x for x in noise[600:660]]
     small = [1.06 + 0.08 * x for x in noise[660:]]
     assert [600 <= at < 660 for at in alarms(large + small)] == [True]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fastprof.session.history import contexts
 from fastprof.session.history.contexts import MOST_NEW, MOST_NODES, RunContexts
+from fastprof.session.history.meanwhile import Meanwhile
 from fastprof.session.history.segments import MOST_TIMES, Segments
 from fastprof.snapshot.history import MAX_CONTEXTS
 from fastprof.snapshot.run_phases import RUN_PHASES
@@ -22,6 +23,9 @@ class Tree:
         self.n, self.step = n, 0
         self.described: list[int] = []
         self.read: list[int] = []
+
+    def gpu_status(self) -> dict[str, Any]:
+        return {}
 
     def add_spent(
         self, first: int, least_ns: int, known: Any, place: Any, sums: Any
@@ -114,10 +118,13 @@ def test_the_times_of_steps_that_are_read_are_bounded(sections: int) -> None:
                 "steps": 100_000,
                 "number": b"" if plain else number,
                 "phases_ns": [0],
+                "waits": [],
                 "sections": [(f"s{i}", column) for i in range(sections)],
             } | dict.fromkeys(names, column)
 
-    run = Segments(Steps(10), lambda: None, 0)  # type: ignore[arg-type]
+    tree: Any = Steps(10)
+    meanwhile = Meanwhile(tree, lambda: (-1, None), lambda: None)
+    run = Segments(tree, lambda: None, meanwhile, 0)
     made = run.take(8)
     assert made is not None
     assert made.steps == 100_000

@@ -46,7 +46,8 @@ _NEVER_ONE = frozenset({
     ("windows.py", "operators"),  # too many of them
     ("run_phases.py", "times"),  # more than one: the line above tests that
     ("progress.py", "steps"),  # per second
-    ("explain.py", "steps"), ("explain.py", "grows"),  # no counts: a moment, a name
+    ("explain.py", "steps"), ("causes.py", "grows"),  # no counts: a moment, a name
+    ("stalls.py", "steps"),  # at least 64 of them, as tested there
     ("live/heard.py", "others"),  # more than one: the line itself tests that
     ("chapters.py", "times"),  # a ratio
     ("codec.py", "rows"), ("kinds.py", "rows"), ("gpu_health.py", "samples"),

@@ -36,6 +36,7 @@ from fastprof.session.section_recording import Sections
 from fastprof.session.stages import Stages
 from fastprof.session.thread_notes import ThreadNotes
 from fastprof.session.time_windows import TimeWindows
+from fastprof.snapshot.history_sums import Passes
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
@@ -141,14 +142,22 @@ def make_parts(run: Shared, options: Options) -> Parts:
     trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
     stages = Stages(recorder, lambda tag: run.loading.registry.entries[tag].name)
     changes = Changes(recorder, lambda: stages.number)
-    history = History(recorder, memory.last, faults, lambda: stages.number, changes.ask)
-    ranks = LiveRanks(recorder, identity, options.ranks, faults)
-    operators = OperatorWindows(options.operators, faults, hook, rank)
 
     def own_ns() -> int:
         return own_time.ns + own_time.untimed_ns
 
     phase = RunPhase(recorder, own_ns)
+    history = History(
+        recorder,
+        memory.last,
+        faults,
+        lambda: stages.number,
+        changes.ask,
+        lambda: run.loading.workers_now,
+        lambda: Passes(**phase.passes),
+    )
+    ranks = LiveRanks(recorder, identity, options.ranks, faults)
+    operators = OperatorWindows(options.operators, faults, hook, rank)
     metrics = MetricEmitter(
         every,
         recorder,

@@ -37,6 +37,8 @@ class RunPhase(Part):
         self._own_by = [0] * len(RUN_PHASES)  # own time of earlier ones
         #: Ident of the thread whose phases count.
         self.thread = 0
+        #: Passes of phases that interrupt others, which began so far.
+        self.passes = dict.fromkeys(_ASIDE, 0)
         self._in_turn = "steps"
         #: Interrupting phases: name, number of the phase that follows, and whether that is the
         #: phase it interrupted.
@@ -111,6 +113,7 @@ class RunPhase(Part):
             return
         number = RUN_PHASES.index(phase)
         if phase in _ASIDE:
+            self.passes[phase] += 1
             self._asides.append((phase, self._set(number), True))
             return
         first = phase == "steps" and self._in_turn == "setup" and not self._recorder.steps

@@ -12,6 +12,7 @@ from math import log2
 from typing import Annotated
 
 from fastprof.snapshot.codec import Count, KeyIndex, MaybeEmpty, Record, Table, sized
+from fastprof.snapshot.history_sums import GpuClock, Loading, Passes, added
 from fastprof.snapshot.kinds import AtMost, Choice, Index, Integer, Known, WrongError
 from fastprof.snapshot.run_phases import RUN_PHASES
 
@@ -19,6 +20,8 @@ from fastprof.snapshot.run_phases import RUN_PHASES
 MAX_SEGMENTS, MAX_CONTEXTS, MAX_CHANGES = 1024, 1024, 64
 #: Sampled steps of a segment.
 SAMPLED = 16
+#: Long steps of a segment that are kept, and how many times the median they take.
+LONG, LONG_TIMES = 8, 4.0
 _MAX_SECTIONS = 64
 
 #: Buckets of step times per doubling: a bucket's middle is within 1.1 % of its times.
@@ -91,11 +94,32 @@ class Sampled(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class Long(Table):
+    """Very long steps of a segment, by number; ``section_ns`` is the longest section's time.
+
+    ``section`` is -1 if the step has none.
+    """
+
+    number: Annotated[tuple[Count, ...], AtMost(LONG)] = ()
+    wall_ns: tuple[Count, ...] = ()
+    section: tuple[Annotated[int, Integer(-1, _MAX_SECTIONS - 1)], ...] = ()
+    section_ns: tuple[Count, ...] = ()
+    gc_ns: tuple[Count, ...] = ()
+    cpu_wait_ns: tuple[Count, ...] = ()
+
+    def rows(self) -> Iterable[tuple[int, ...]]:
+        """Return the steps, each as one row."""
+        columns = self.number, self.wall_ns, self.section, self.section_ns
+        return zip(*columns, self.gc_ns, self.cpu_wait_ns, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSteps(Record):
     """Sums over the steps of a segment that have times.
 
     ``hist`` are (bucket, steps), ``rows`` (section, steps with it, ns) of top-level sections.
-    ``faults`` are page faults that waited for the disk.
+    ``faults`` are page faults that waited for the disk.  ``long`` are steps that took more than
+    four times the segment's median (None: an older file).
     """
 
     count: Count = 0
@@ -110,6 +134,7 @@ class SegmentSteps(Record):
     hist: tuple[tuple[_Bucket, Count], ...] = ()
     rows: Annotated[tuple[tuple[_Section, Count, Count], ...], AtMost(_MAX_SECTIONS)] = ()
     sampled: Sampled = Sampled()
+    long: Long | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +146,8 @@ class Segment(Record):
     steps with the function hook and without it.  ``phases_ns`` is its time per phase of the run,
     ``idle_ns`` the part outside of all contexts.  ``rss_bytes`` is the process's memory at its end,
     ``gpu_bytes`` what torch's allocator had given out.  ``joined`` is the number of segments in it.
+    ``loading`` is of the training loader's workers, ``waits_ns`` the time that steps with functions
+    waited for other ranks, ``passes`` the passes that began (None: unknown).
     """
 
     first: Count
@@ -135,18 +162,24 @@ class Segment(Record):
     rss_bytes: Count | None = None
     gpu_bytes: Count | None = None
     joined: Annotated[int, Integer(1)] = 1
+    loading: Loading | None = None
+    gpu_clock: GpuClock | None = None
+    waits_ns: Count | None = None
+    passes: Passes | None = None
 
 
-#: Kinds of changes: steps take longer or shorter since a step, or ever longer.
-CHANGES = ("shift", "drift")
+#: Kinds of changes: steps take longer or shorter since a step, or ever longer; very long steps take
+#: more of the time; passes of validation and checkpoints take longer or shorter.
+CHANGES = ("shift", "drift", "stalls", "validation", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Record):
-    """A change that was found: step times before and since step ``first``, in ns.
+    """A change that was found: times before and since step ``first``, in ns.
 
-    ``at_ns`` is when that step began, in ns since the start of the run.  ``text`` says so with the
-    causes that were found, and nothing else.
+    They are means of all steps, or of passes.  ``at_ns`` is when that step began,
+    in ns since the start of the run.  ``text`` says so with the causes that were found, and nothing
+    else.
     """
 
     kind: Annotated[str, Choice(*CHANGES)]
@@ -206,6 +239,10 @@ def joined(a: Segment, b: Segment) -> Segment:
         rss_bytes=a.rss_bytes if b.rss_bytes is None else b.rss_bytes,
         gpu_bytes=a.gpu_bytes if b.gpu_bytes is None else b.gpu_bytes,
         joined=a.joined + b.joined,
+        loading=added(a.loading, b.loading),
+        gpu_clock=added(a.gpu_clock, b.gpu_clock),
+        waits_ns=None if a.waits_ns is None or b.waits_ns is None else a.waits_ns + b.waits_ns,
+        passes=added(a.passes, b.passes),
     )
 
 
@@ -236,7 +273,16 @@ def _steps(a: SegmentSteps, b: SegmentSteps) -> SegmentSteps:
         hist=tuple(sorted(counts.items())),
         rows=tuple((section, n, ns) for section, (n, ns) in sorted(rows.items())),
         sampled=_sampled(a.sampled, b.sampled),
+        long=None
+        if a.long is None or b.long is None
+        else longest([*a.long.rows(), *b.long.rows()]),
     )
+
+
+def longest(rows: Iterable[tuple[int, ...]]) -> Long:
+    """Return the longest of steps, each a row of :class:`Long`; of equal ones the earlier."""
+    kept = sorted(sorted(rows, key=lambda row: (-row[1], row[0]))[:LONG])
+    return Long(*zip(*kept, strict=True))
 
 
 def _spent(a: Spent, b: Spent) -> Spent:

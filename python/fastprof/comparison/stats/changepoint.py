@@ -50,6 +50,13 @@ TOGETHER = 0.5
 #: Finer values since a shift, of which three of four must be beyond three of four before: means may
 #: be large because of one value.
 _FINER, _FINER_EDGE = 8, 0.25
+#: Fewest values since a shift, and on one of its sides, in the finest resolution; and the part of
+#: its size that it has in the second half of the time since then.  A pause that fades, or a busy
+#: neighbour that comes for half a minute, is no new level.
+LASTS, KNOWN, REMAINS = 10, 30, 0.8
+#: A shift is larger than the standard deviation of its size by noise like that before, times this.
+BEYOND = 11.0
+_MOST_ALIKE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +73,18 @@ class Found:
     after: float
 
 
-def change_in(values: Sequence[float]) -> Found | None:
-    """Return the change in at most some hundred values, or None."""
+def change_in(values: Sequence[float], fewest_drift: int = FEWEST_DRIFT) -> Found | None:
+    """Return the change in at most some hundred values, or None.
+
+    Args:
+        fewest_drift: fewer values are no drift.
+    """
     m = len(values)
     if m < FEWEST_BEFORE + FEWEST_SINCE:
         return None
     if max(values) - min(values) < LEAST:
         return None
-    shift, line = _shift(values), _line(values) if m >= FEWEST_DRIFT else None
+    shift, line = _shift(values), _line(values) if m >= fewest_drift else None
     if line is not None and (shift is None or line[1] < shift[1]):
         return line[0]
     return None if shift is None else shift[0]
@@ -113,7 +124,7 @@ def _line(values: Sequence[float]) -> tuple[Found, float] | None:
     before, after = mean - slope * middle, mean + slope * middle
     if not _is_far(before, after):
         return None
-    residuals = [v - mean - slope * (i - middle) for i, v in enumerate(values)]
+    residuals = _without_line(values)
     left = math.fsum(r * r for r in residuals)
     third = m // 3
     parts = values[:third], values[third : 2 * third], values[m - third :]
@@ -125,6 +136,18 @@ def _line(values: Sequence[float]) -> tuple[Found, float] | None:
     if t < _limit(m - 2) or not ordered or abs(after - before) < STEADY * wander:
         return None
     return Found(True, 0, before, after), left
+
+
+def _without_mean(values: Sequence[float]) -> list[float]:
+    mean = math.fsum(values) / max(1, len(values))
+    return [v - mean for v in values]
+
+
+def _without_line(values: Sequence[float]) -> list[float]:
+    m = len(values)
+    mean, middle = math.fsum(values) / m, (m - 1) / 2
+    slope = 12 * math.fsum((i - middle) * v for i, v in enumerate(values)) / (m * (m * m - 1))
+    return [v - mean - slope * (i - middle) for i, v in enumerate(values)]
 
 
 def _t(explained: float, left: float, df: int, residuals: Sequence[float]) -> float:
@@ -155,12 +178,16 @@ class Watch:
     """A series under way, in several resolutions.
 
     Each value but the first resolution's is the mean of two values of the one before.
+
+    Args:
+        beyond: see :data:`BEYOND`; 0: the values come at times that are no noise.
     """
 
     #: Resolutions, and values that are kept of each.
     RESOLUTIONS, KEPT = 12, 64
 
-    def __init__(self) -> None:
+    def __init__(self, beyond: float = BEYOND) -> None:
+        self._beyond = beyond
         #: Number of values.
         self.count = 0
         self._values: list[list[float]] = [[] for _ in range(self.RESOLUTIONS)]
@@ -184,7 +211,11 @@ class Watch:
         if found is None:
             return None
         ago = (len(values) - found.at) << level
-        if not (found.drift or self._is_in_most(found, level)) or not self._is_new(found, ago):
+        if not found.drift and not (self._is_in_most(found, level) and self._lasts(found, ago)):
+            return None
+        if abs(found.after - found.before) < self._beyond * self._noise(ago, found.drift):
+            return None
+        if not self._is_new(found, ago):
             return None
         return found, ago if found.drift else self._refined(ago, level, found)
 
@@ -253,6 +284,36 @@ class Watch:
         if len(before) < FEWEST_BEFORE:
             return False
         return _separate(before, values[len(values) - since :], _FINER_EDGE)
+
+    def _lasts(self, found: Found, ago: int) -> bool:
+        """Return whether a shift is old enough, and as large since half of its time as at first."""
+        if ago < LASTS or max(ago, self.count - ago) < KNOWN:
+            return False
+        level = next(i for i in range(self.RESOLUTIONS) if ago >> i <= self.KEPT)
+        values = self._values[level][-(ago >> level) :]
+        newer = values[len(values) // 2 :]
+        size = math.fsum(newer) / len(newer) - found.before
+        return size / (found.after - found.before) >= REMAINS
+
+    def _noise(self, ago: int, drift: bool) -> float:
+        """Return the standard deviation that noise alone gives to the size of a change.
+
+        A change ``ago`` finest values ago is taken out of the finest values, as far as those go.
+        """
+        level = 0 if drift else max(0, (2 * ago // self.KEPT).bit_length() - 1)
+        values = self._values[level]
+        since = min(len(values), ago) if drift else ago >> level
+        before = len(values) - since
+        if drift:
+            residuals = _without_line(values)
+        else:
+            residuals = [*_without_mean(values[:before]), *_without_mean(values[before:])]
+        variance = math.fsum(v * v for v in residuals) / max(1, len(values) - 2)
+        r = min(_MOST_ALIKE, max(0.0, first_autocorrelation(residuals)))
+        alike = (1 + r) / (1 - r)
+        if drift:
+            return math.sqrt(variance * min(1.0, 12 * alike / ago))
+        return math.sqrt(variance * sum(min(1.0, alike / n) for n in (since, before) if n))
 
     def _refined(self, ago: int, level: int, found: Found) -> int:
         """Return how many values ago the level changed, to one value if those are kept."""

@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 
-from fastprof.clock import time
-from fastprof.ranks.row import program_of
 from fastprof.report.figures import duration, percent
-from fastprof.report.figures import size as written_size
+from fastprof.session.history.causes import Compared, causes, signed
+from fastprof.session.history.sides import (
+    CAUSE,
+    REST,
+    Side,
+    functions,
+    in_section,
+    moment,
+    number_text,
+    place_of,
+    side_of,
+)
 from fastprof.session.history.watcher import Suspicion
 from fastprof.snapshot import Key
-from fastprof.snapshot.history import Contexts, Segment, SegmentSteps, joined
-from fastprof.snapshot.run_phases import STEPS
+from fastprof.snapshot.history import Contexts
 
-#: A part of the difference that makes a cause.
-_CAUSE = 0.3
 #: Fewest steps with functions on each side.
 FEWEST_FULL = 4
 #: Parts of the step are longer by about the same factor if these factors differ by less than this
 #: part of the change.  Such a change is named from this size on, or if it is a wait for a CPU.
 _ALIKE, _LEAST_ALIKE = 0.5, 0.15
-_REST = "(in no section)"
-#: Memory that grows is named from this rate on, in bytes per step, and this part of it.
-_GROWS, _GROWTH = 1024.0, 0.05
-_NS_PER_MS = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Sums of one side of a change."""
-
-    whole: Segment
-    steps: SegmentSteps
-
-    def per_step(self, ns: int) -> float:
-        """Return ns over the steps as ms per step."""
-        return ns / max(1, self.steps.count) / _NS_PER_MS
-
-    @property
-    def step_ms(self) -> float:
-        return self.per_step(self.steps.sum_ns)
-
-
-def side_of(parts: Sequence[Segment]) -> Side:
-    """Return the sums of segments; of steps without functions, if these are most."""
-    whole = reduce(joined, parts)
-    return Side(whole, whole.plain if whole.plain.count >= whole.full.count else whole.full)
 
 
 def needs_functions(change: Suspicion) -> bool:
@@ -88,49 +64,37 @@ def sentence(
     word = "longer" if grown > 0 else "shorter"
     size = f"{percent(abs(grown))} % {word}"
     times = f"{duration(since.step_ms)} instead of {duration(before.step_ms)}"
-    when = f"step {_number(change.first + 1)} ({_moment(began_unix_ms, change.at_ns)})"
+    when = f"step {number_text(change.first + 1)} ({moment(began_unix_ms, change.at_ns)})"
     if change.drift:
         last = change.since[-1]
-        end = _number(last.first + last.steps)
+        end = number_text(last.first + last.steps)
         head = f"since {when} steps take ever {word}, {size} by step {end} ({times})"
     else:
         head = f"since {when} steps take {size} ({times})"
-    causes = _causes(before, since, sections, contexts, keys)
-    memory = _memory(change.since) if grown > 0 else ""
-    return f"{head}: {', '.join(causes) or 'no cause was measured'}{memory}"
+    compared = Compared(before, since, change.since)
+    parts = [*_sections_of(before, since, sections, contexts, keys)]
+    parts += causes(compared, meanwhile=False)
+    said = [", ".join(parts) or "no cause was measured", *causes(compared, meanwhile=True)]
+    return f"{head}: {'; '.join(said)}"
 
 
-def _causes(
+def _sections_of(
     before: Side,
     since: Side,
     sections: Sequence[str],
     contexts: Contexts,
     keys: Sequence[Key],
-) -> list[str]:
-    whole = since.step_ms - before.step_ms
-    found: list[str] = []
+) -> Iterator[str]:
+    """Return the words about the sections that differ most."""
     if _is_alike(before, since, sections):
-        found.append("all parts of a step by the same factor, as on a slower machine")
-    else:
-        differences = _by_section(before, since, sections)
-        named = [name for name in differences if abs(differences[name] / whole) >= _CAUSE]
-        for name in sorted(named, key=lambda name: -abs(differences[name]))[:2]:
-            where = _function(before, since, name, contexts, keys, differences[name])
-            found.append(f"{name} {_signed(differences[name])}{where}")
-    counters = (
-        ("garbage collection", before.steps.gc_ns, since.steps.gc_ns),
-        ("waiting for a CPU", before.steps.cpu_wait_ns, since.steps.cpu_wait_ns),
-    )
-    for name, was, now in counters:
-        ms = since.per_step(now) - before.per_step(was)
-        if ms / whole >= _CAUSE:
-            found.append(f"{name} {_signed(ms)} of it")
-        elif ms / whole <= -_CAUSE:  # the change is larger without it
-            found.append(f"in spite of {name} {_signed(ms)}")
-    faults = since.steps.faults / since.steps.count - before.steps.faults / before.steps.count
-    if whole > 0 and faults >= 1:
-        found.append(f"{faults:.0f} more page faults per step wait for the disk")
-    return found
+        yield "all parts of a step by the same factor, as on a slower machine"
+        return
+    whole = since.step_ms - before.step_ms
+    differences = _by_section(before, since, sections)
+    named = [name for name in differences if abs(differences[name] / whole) >= CAUSE]
+    for name in sorted(named, key=lambda name: -abs(differences[name]))[:2]:
+        where = function_of(before, since, name, contexts, keys, differences[name])
+        yield f"{name} {signed(differences[name])}{where}"
 
 
 def _by_section(before: Side, since: Side, sections: Sequence[str]) -> dict[str, float]:
@@ -141,7 +105,7 @@ def _by_section(before: Side, since: Side, sections: Sequence[str]) -> dict[str,
 
 def _sections(side: Side, sections: Sequence[str]) -> dict[str, float]:
     found = {sections[i]: side.per_step(ns) for i, _, ns in side.steps.rows}
-    found[_REST] = side.step_ms - sum(found.values())
+    found[REST] = side.step_ms - sum(found.values())
     return found
 
 
@@ -156,7 +120,7 @@ def _is_alike(before: Side, since: Side, sections: Sequence[str]) -> bool:
     return all(abs(one - whole) < _ALIKE / 2 * abs(whole) for one in grown)
 
 
-def _function(
+def function_of(
     before: Side,
     since: Side,
     section: str,
@@ -165,74 +129,10 @@ def _function(
     wanted_ms: float,
 ) -> str:
     """Return the function that has most of the difference of a section, or nothing."""
-    if min(before.whole.full.count, since.whole.full.count) < FEWEST_FULL:
+    counts = before.whole.full.count, since.whole.full.count
+    if min(counts) < FEWEST_FULL:
         return ""
-    a, b = (_functions(side, section, contexts, keys) for side in (before, since))
-    differences = {place: b.get(place, 0.0) - a.get(place, 0.0) for place in a | b}
-    if not differences:
-        return ""
-    place = max(differences, key=lambda place: differences[place] * wanted_ms)
-    if differences[place] / wanted_ms < _CAUSE:
-        return ""
-    name, file, line = place
-    return f" in {name} ({os.path.basename(file)}:{line})"
-
-
-def _functions(
-    side: Side, section: str, contexts: Contexts, keys: Sequence[Key]
-) -> dict[tuple[str, str, int], float]:
-    n = len(contexts)
-    ns = [0] * n
-    spent = side.whole.spent
-    for at, own in zip(spent.context, spent.self_ns, strict=True):
-        ns[at] = own
-    inside: list[str] = []
-    for above, key in zip(contexts.parent, contexts.key, strict=True):
-        name = inside[above] if above >= 0 else _REST
-        inside.append(keys[key].name if keys[key].kind == "section" and name == _REST else name)
-    outside = {
-        i + 1
-        for i in range(n)
-        if contexts.phase[i] != STEPS or inside[i] != section
-    }  # fmt: skip
-    found = program_of(
-        (-1, *(above + 1 for above in contexts.parent)),
-        (len(keys), *contexts.key),
-        (0, *ns),
-        (*keys, Key("root", "", 0, "", "")),
-        outside,
-        side.whole.full.count,
-    )
-    return {place: function.ms for place, function in found.items()}
-
-
-def _memory(since: Sequence[Segment]) -> str:
-    """Return how fast memory grows since the change, if it does in most segments."""
-    found = ""
-    for name, values in (
-        ("memory of the process", [one.rss_bytes for one in since]),
-        ("GPU memory", [one.gpu_bytes for one in since]),
-    ):
-        known = [value for value in values if value is not None]
-        if len(known) < len(values) or len(known) < 3:
-            continue
-        steps = since[-1].first + since[-1].steps - since[0].first - since[0].steps
-        grown = known[-1] - known[0]
-        rising = sum(b > a for a, b in pairwise(known))
-        steady = rising >= 0.7 * (len(known) - 1)
-        if steady and grown >= max(_GROWS * steps, _GROWTH * known[0]):
-            rate = written_size(round(1000 * grown / steps))
-            found += f"; {name} grows {rate} per 1000 steps meanwhile"
-    return found
-
-
-def _signed(ms: float) -> str:
-    return f"{'+' if ms > 0 else '-'}{duration(abs(ms))}"
-
-
-def _number(number: int) -> str:
-    return f"{number:,}" if number > 9999 else str(number)
-
-
-def _moment(began_unix_ms: int, ns: int) -> str:
-    return time.strftime("%H:%M", time.localtime(began_unix_ms / 1000 + ns / 1e9))
+    meant = in_section(section)
+    a = functions(before.whole, contexts, keys, counts[0], meant)
+    b = functions(since.whole, contexts, keys, counts[1], meant)
+    return place_of(a, b, wanted_ms)

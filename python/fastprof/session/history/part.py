@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -14,10 +14,13 @@ from fastprof.session.part import Part
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.session.faults import Faults
+    from fastprof.session.history.passes import PassWatcher
     from fastprof.session.history.segments import Segments
+    from fastprof.session.history.stalls import StallWatcher
     from fastprof.session.history.watcher import Suspicion, Watcher
     from fastprof.snapshot import Snapshot
-    from fastprof.snapshot.history import Segment
+    from fastprof.snapshot.history import Change, Segment
+    from fastprof.snapshot.history_sums import Loading, Passes
 
 #: Seconds of a segment, and the fewest steps in it.
 SEGMENT_S = 5.0
@@ -38,6 +41,8 @@ class History(Part):
         gpu: returns GPU memory in bytes: allocated, reserved; None: unknown.
         stage: returns the number of the run's current stage.
         ask_functions: lets the next window of functions open soon.
+        loading: returns a number of the training loader, and what its workers did so far.
+        passes: returns the numbers of passes of validation, and of checkpoints, so far.
     """
 
     kind = "history"
@@ -49,6 +54,8 @@ class History(Part):
         faults: Faults,
         stage: Callable[[], int] = lambda: 0,
         ask_functions: Callable[[], None] = lambda: None,
+        loading: Callable[[], tuple[int, Loading | None]] = lambda: (-1, None),
+        passes: Callable[[], Passes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
@@ -56,8 +63,12 @@ class History(Part):
         self._faults = faults
         self._stage = stage
         self._ask_functions = ask_functions
+        self._loading = loading
+        self._passes = passes
         self._clock = clock
         self._watcher: Watcher | None = None
+        self._stalls: StallWatcher | None = None
+        self._pass_watchers: Sequence[PassWatcher] = ()
         #: A change whose functions are not known yet, and for how many segments.
         self._open: Suspicion | None = None
         self._waited = 0
@@ -73,11 +84,16 @@ class History(Part):
 
         Modules are imported here, not while the first step runs.
         """
+        from fastprof.session.history.meanwhile import Meanwhile
+        from fastprof.session.history.passes import PHASES, PassWatcher
         from fastprof.session.history.segments import Segments
+        from fastprof.session.history.stalls import StallWatcher
         from fastprof.session.history.watcher import Watcher
 
-        self._segments = Segments(self._recorder, self._gpu, time.perf_counter_ns())
-        self._watcher = Watcher()
+        meanwhile = Meanwhile(self._recorder, self._loading, self._passes)
+        self._segments = Segments(self._recorder, self._gpu, meanwhile, time.perf_counter_ns())
+        self._watcher, self._stalls = Watcher(), StallWatcher()
+        self._pass_watchers = [PassWatcher(phase) for phase in PHASES]
         self._on = True
         self._due = self._clock() + SEGMENT_S
 
@@ -102,6 +118,7 @@ class History(Part):
             made = None if segments is None else segments.take(fewest)
             if segments is not None and watcher is not None and made is not None:
                 self._look(made, segments, watcher)
+                self._look_aside(made, segments)
         except own_errors() as error:  # the run goes on without
             self._on = False
             self._faults.add("history_errors", "The run is no longer kept over time", error)
@@ -128,6 +145,19 @@ class History(Part):
         self._open = None
         change = segments.explained(found)
         self._change_percent = 100.0 * (change.after_ns / max(1, change.before_ns) - 1)
+        self._say(change)
+
+    def _look_aside(self, made: Segment, segments: Segments) -> None:
+        """Look for changes of what is in no usual step: long steps, validation, checkpoints."""
+        found = None if self._stalls is None else self._stalls.add(made, self._stage())
+        if found is not None:
+            self._say(segments.explained_stalls(found))
+        for watcher in self._pass_watchers:
+            lasting = watcher.add(made)
+            if lasting is not None:
+                self._say(segments.explained_passes(lasting))
+
+    def _say(self, change: Change) -> None:
         if change.after_ns > change.before_ns and self._said < _MOST_SAID:
             self._said += 1
             self._faults.log(f"fastprof: {change.text}")

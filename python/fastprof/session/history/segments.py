@@ -12,19 +12,27 @@ from fastprof.capture.convert import key_from
 from fastprof.clock import time
 from fastprof.session.environment.resident import resident_bytes
 from fastprof.session.history.contexts import LEAST, RunContexts
-from fastprof.session.history.explain import sentence, side_of
+from fastprof.session.history.explain import sentence
+from fastprof.session.history.meanwhile import Meanwhile
+from fastprof.session.history.passes import Lasting, lasting_sentence
+from fastprof.session.history.sides import side_of
+from fastprof.session.history.stalls import Stalls, stalls_sentence
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import (
+    LONG_TIMES,
     MAX_CHANGES,
     SAMPLED,
     Change,
+    Contexts,
     History,
+    Long,
     Sampled,
     Segment,
     SegmentSteps,
     add,
     bucket,
     frozen,
+    longest,
 )
 
 if TYPE_CHECKING:
@@ -43,14 +51,21 @@ class Segments:
 
     Args:
         gpu: returns GPU memory in bytes: allocated, reserved; None: unknown.
+        meanwhile: what runs next to the steps.
         began_ns: when the run began, by ``time.perf_counter_ns()``.
     """
 
     def __init__(
-        self, recorder: Recorder, gpu: Callable[[], tuple[int, int] | None], began_ns: int
+        self,
+        recorder: Recorder,
+        gpu: Callable[[], tuple[int, int] | None],
+        meanwhile: Meanwhile,
+        began_ns: int,
     ) -> None:
         self._recorder = recorder
         self._gpu = gpu
+        self._meanwhile = meanwhile
+        meanwhile.since(None)
         self._contexts = RunContexts(recorder)
         #: Names of top-level sections; segments have their numbers.
         self.sections: list[str] = []
@@ -70,6 +85,7 @@ class Segments:
         if now is None or steps - self._next < fewest:
             if not steps:  # set-up and imports are in no segment
                 self._contexts.skip()
+                self._meanwhile.since(now)
                 self._phases = () if now is None else now["phases_ns"]
                 self._end_ns = time.perf_counter_ns() - self._began_ns
             return None
@@ -80,16 +96,19 @@ class Segments:
         if plain["number"] == raw["number"]:  # no step is without functions
             plain = raw
         now_ns = time.perf_counter_ns() - self._began_ns
-        full = self._steps(raw, steps)
+        walls = sorted(array("q", raw["wall_ns"] + (b"" if plain is raw else plain["wall_ns"])))
+        long_ns = LONG_TIMES * walls[len(walls) // 2] if walls else 0.0
+        full = self._steps(raw, steps, long_ns)
         spent, idle_ns = self._contexts.spent(int(LEAST * (full.sum_ns or now_ns - self._end_ns)))
         gpu = self._gpu()
+        meanwhile = self._meanwhile.since(raw)
         made = Segment(
             first=self._next,
             steps=steps - self._next,
             start_ns=self._end_ns,
             end_ns=now_ns,
             full=full,
-            plain=SegmentSteps() if plain is raw else self._steps(plain, steps),
+            plain=SegmentSteps() if plain is raw else self._steps(plain, steps, long_ns),
             phases_ns=tuple(
                 max(0, b - a) for a, b in zip_longest(self._phases, raw["phases_ns"], fillvalue=0)
             ),
@@ -97,12 +116,16 @@ class Segments:
             spent=spent,
             rss_bytes=resident_bytes(),
             gpu_bytes=None if gpu is None else gpu[0],
+            loading=meanwhile.loading,
+            gpu_clock=meanwhile.gpu_clock,
+            waits_ns=meanwhile.waits_ns,
+            passes=meanwhile.passes,
         )
         self._next, self._end_ns, self._phases = steps, now_ns, raw["phases_ns"]
         add(self.segments, made)
         return made
 
-    def _steps(self, raw: Mapping[str, Any], end: int) -> SegmentSteps:
+    def _steps(self, raw: Mapping[str, Any], end: int, long_ns: float) -> SegmentSteps:
         numbers = array("q", raw["number"])
         while numbers and numbers[-1] >= end:
             numbers.pop()
@@ -148,12 +171,33 @@ class Segments:
                 tuple(known["cpu_wait"][i] for i in at) if "cpu_wait" in known else (),
                 tuple(columns),
             ),
+            long=self._long(numbers, wall, sections, known, long_ns),
         )
+
+    def _long(
+        self,
+        numbers: array[int],
+        wall: array[int],
+        sections: Mapping[str, array[int]],
+        known: Mapping[str, array[int]],
+        long_ns: float,
+    ) -> Long:
+        rows = []
+        for i in [i for i, ns in enumerate(wall) if ns > long_ns]:
+            spent = [
+                (sections[name][i], -section)
+                for section, name in enumerate(self.sections)
+                if name in sections
+            ]
+            ns, section = max(spent, default=(0, 1))
+            section = -section if ns > 0 else -1
+            times = (max(0, known[name][i]) if name in known else 0 for name in ("gc", "cpu_wait"))
+            rows.append((numbers[i], wall[i], section, max(0, ns), *times))
+        return longest(rows)
 
     def explained(self, change: Suspicion) -> Change:
         """Return a change with its sentence."""
-        keys = [key_from(description) for description in self._contexts.keys]
-        contexts = self._contexts.table(range(len(keys)))
+        keys, contexts = self._described()
         text = sentence(change, self.sections, contexts, keys, self._began_unix_ms)
         before, since = side_of(change.before), side_of(change.since)
         made = Change(
@@ -164,6 +208,27 @@ class Segments:
             after_ns=round(since.step_ms * 1e6),
             text=text,
         )
+        return self._kept(made)
+
+    def explained_stalls(self, stalls: Stalls) -> Change:
+        """Return a rise of the time in long steps with its sentence."""
+        keys, contexts = self._described()
+        text = stalls_sentence(stalls, self.sections, contexts, keys, self._began_unix_ms)
+        before, since = (round(1e6 * side_of(s).step_ms) for s in (stalls.before, stalls.since))
+        return self._kept(Change("stalls", stalls.first, stalls.at_ns, before, since, text))
+
+    def explained_passes(self, lasting: Lasting) -> Change:
+        """Return a change of the time of passes with its sentence."""
+        keys, contexts = self._described()
+        text = lasting_sentence(lasting, contexts, keys, self._began_unix_ms)
+        before, since = round(lasting.before_ns), round(lasting.since_ns)
+        return self._kept(Change(lasting.phase, lasting.first, lasting.at_ns, before, since, text))
+
+    def _described(self) -> tuple[list[Key], Contexts]:
+        keys = [key_from(description) for description in self._contexts.keys]
+        return keys, self._contexts.table(range(len(keys)))
+
+    def _kept(self, made: Change) -> Change:
         self.changes = [*self.changes, made][-MAX_CHANGES:]
         return made
 

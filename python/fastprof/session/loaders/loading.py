@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastprof.session.output.emitter import MetricEmitter
     from fastprof.session.own_time import OwnTime
     from fastprof.session.run_phase import RunPhase
+    from fastprof.snapshot.history_sums import Loading as Workers
 
 
 class _Run(Protocol):
@@ -82,6 +83,11 @@ class Loading:
     def away_ns(self) -> int:
         """Time of the run outside of steps so far, in ns."""
         return self._phase.away_ns
+
+    @property
+    def workers_now(self) -> tuple[int, Workers | None]:
+        """The tag of the training batch's loader, and what its workers did so far."""
+        return self.train_tag, self.watches.now(self.train_tag)
 
     def workers_begin(self, what: str) -> bool:
         """Leave a step because a loader starts or ends its workers; return whether it did.

@@ -31,6 +31,7 @@ from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_profiles import WorkerProfiles
 from fastprof.session.patching.replaced import Replaced
 from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
+from fastprof.snapshot.history_sums import Loading
 from fastprof.snapshot.kinds import int_or_none
 from fastprof.snapshot.loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
 
@@ -83,6 +84,21 @@ class Watches:
         """Return the data on the loader ``tag``; None: it is not a loader of torch's."""
         watch = self._by_tag.get(tag)
         return None if watch is None else watch.stats()
+
+    def now(self, tag: int) -> Loading | None:
+        """Return what the workers of the loader ``tag`` did so far; None: it has none."""
+        watch = self._by_tag.get(tag)
+        if watch is None or not watch.workers:
+            return None
+        loads = [load[:2] for load in list(watch.loads.values())]
+        return Loading(
+            workers=watch.workers,
+            batches=watch.ready + watch.blocked,
+            blocked=watch.blocked,
+            blocked_ns=watch.blocked_ns,
+            loads=sum(count for count, _ in loads),
+            load_ns=sum(ns for _, ns in loads),
+        )
 
     def close(self) -> None:
         """Restore all methods, and collect the workers' files."""
