@@ -72,6 +72,31 @@ off_the_program()
     check(fake_gpu, code)
 
 
+def test_the_samples_so_far_are_in_the_status_and_make_a_segments_clock(
+    fake_gpu: FakeGpu,
+) -> None:
+    code = """
+from fastprof.session.history.meanwhile import Meanwhile
+script(temperature=[60], clock=[1980, 1200], reasons=[0x40])
+r = begin_health()
+meanwhile = Meanwhile(r, lambda: (-1, None), lambda: None)
+first = meanwhile.since(None)
+sampled(r, 6)
+found = meanwhile.since(None).gpu_clock
+assert first.gpu_clock is None or found is not None
+device = r.gpu_status()["health"][0]
+assert device["sm_clock_mhz"][0] >= 2, device
+sampled(r, device["reasons"]["samples"] + 6)
+found = meanwhile.since(None).gpu_clock
+assert found.clocks >= 1 and found.clock_mhz == 1200 * found.clocks, found
+assert found.temperature_c == 60 * found.temperatures
+assert found.slowed == found.judged >= 1
+end(r)
+assert "health" not in Recorder().gpu_status()
+"""
+    check(fake_gpu, code)
+
+
 def test_s1_22_the_device_is_the_one_that_the_program_uses_whatever_its_number(
     fake_gpu: FakeGpu,
 ) -> None:
