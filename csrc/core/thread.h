@@ -72,6 +72,7 @@ typedef struct fp_thread {
     fp_section **section; /* owned; sections of run_phase */
     uint32_t section_capacity;
     fp_run_phase run_phase;
+    int64_t compile_since;   /* while run_phase is FP_RUN_COMPILE */
     fp_node *base;           /* where the path begins: the base of run_phase */
     fp_node *base_truncated; /* the truncated node under base */
     /* Sections of the other phases; the entry of run_phase is out of date. */

@@ -111,8 +111,9 @@ FP_TEST(phases_change_the_subtree_and_nothing_else)
             now += ticks;
             in_phase[phased->run_phase] += ticks;
             if (fake_below(&state, 8) == 0) {
+                /* but compiling, which open sections do not take */
                 fp_run_phase to =
-                    (fp_run_phase)fake_below(&state, FP_RUN_PHASES);
+                    (fp_run_phase)fake_below(&state, FP_RUN_COMPILE);
                 CHECK_INT(fp_thread_set_run_phase(phased, to, now), FP_OK);
             }
             else {
@@ -165,6 +166,32 @@ FP_TEST(phases_change_the_subtree_and_nothing_else)
         fp_thread_destroy(plain);
         fp_thread_destroy(phased);
     }
+}
+
+FP_TEST(phases_a_section_does_not_take_the_time_of_compiling)
+{
+    fake_memory memory = {0};
+    const fp_alloc a = fake_alloc(&memory);
+    fp_thread *t = fp_thread_create(&a, kit_wide, 0);
+    kit_open(t, 0, 100);
+    kit_open(t, 1, 110);
+    kit_open(t, 0, 120);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_COMPILE, 130), FP_OK);
+    kit_open(t, 2, 140);
+    kit_close(t, 2, 1130);
+    kit_open(t, 1, 1140);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 1150), FP_OK);
+    kit_close(t, 1, 1152); /* opened by the compiler: all of its time */
+    kit_close(t, 0, 1155);
+    CHECK_INT(t->section[0]->max_ticks, 10 + 5);
+    kit_close(t, 1, 1160);
+    kit_close(t, 0, 1170);
+    CHECK_INT(t->section[0]->sum_ticks, 15 + 30 + 20);
+    CHECK_INT(t->section[0]->outer_ticks, 30 + 20);
+    CHECK_INT(t->section[1]->sum_ticks, 20 + 10);
+    CHECK_INT(t->sections_of[FP_RUN_COMPILE].section[2]->sum_ticks, 990);
+    CHECK_INT(t->sections_of[FP_RUN_COMPILE].section[1]->sum_ticks, 12);
+    fp_thread_destroy(t);
 }
 
 FP_TEST(phases_a_step_is_paused_in_other_phases)
