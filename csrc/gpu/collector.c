@@ -101,6 +101,7 @@ begin_ledger(fp_gpu *g)
     g->paused_ns = g->detached_ns = 0;
     g->seen_records = g->seen_launches = 0;
     g->silent_periods = 0;
+    g->seen_nodes = g->seen_untimed_nodes = 0;
     g->aged_records = g->heard_records = g->heard_pushes = g->unheard = 0;
     g->unheard_periods = 0;
     atomic_store(&g->lanes.lost, 0);

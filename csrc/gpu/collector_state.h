@@ -54,6 +54,13 @@ typedef struct fp_gpu_nested {
     int is_off;              /* written by the thread */
 } fp_gpu_nested;
 
+/* How CUDA graphs are recorded, for the life of the process. */
+typedef enum fp_gpu_graphs {
+    FP_GPU_GRAPHS_BY_NODE,
+    FP_GPU_GRAPHS_WHOLE,
+    FP_GPU_GRAPHS_REFUSED, /* by node: CUPTI refused the other way */
+} fp_gpu_graphs;
+
 enum { FP_GPU_NESTED_ENOUGH = 1000 };
 
 typedef struct fp_gpu {
@@ -96,6 +103,10 @@ typedef struct fp_gpu {
     uint64_t heard_records;
     uint64_t heard_pushes;
     uint32_t unheard_periods;
+    int graphs; /* an fp_gpu_graphs */
+    uint64_t seen_nodes;
+    uint64_t seen_untimed_nodes;
+    size_t pool_limit; /* of others, where ours replaced it; or 0 */
     uint64_t seen_misdated;
     uint64_t seen_orphans;
     uint64_t aged_records; /* records counted when the ledger last aged */

@@ -18,6 +18,12 @@ enum { /* CUpti_ActivityKind */
        FP_CUPTI_CONCURRENT_KERNEL = 10,
        FP_CUPTI_MEMCPY2 = 22, /* between devices */
        FP_CUPTI_EXTERNAL_CORRELATION = 39,
+       FP_CUPTI_GRAPH_TRACE = 51, /* instead of the records of its nodes */
+};
+
+enum { /* CUpti_ActivityAttribute */
+       FP_CUPTI_DEVICE_BUFFER_SIZE = 0,
+       FP_CUPTI_DEVICE_BUFFER_POOL_LIMIT = 2,
 };
 
 enum { /* CUptiResult */

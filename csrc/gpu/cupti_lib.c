@@ -23,6 +23,8 @@ static const fp_symbol symbols[] = {
     WANTED("cuptiActivityEnableRuntimeApi", enable_runtime_api),
     WANTED("cuptiActivityEnableDriverApi", enable_driver_api),
     WANTED("cuptiGetGraphNodeId", get_graph_node_id),
+    WANTED("cuptiActivityGetAttribute", get_attribute),
+    WANTED("cuptiActivitySetAttribute", set_attribute),
     WANTED("cuptiActivityRegisterTimestampCallback", register_clock),
 };
 

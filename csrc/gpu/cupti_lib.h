@@ -46,6 +46,8 @@ typedef struct fp_cupti {
     int (*enable_runtime_api)(uint32_t cbid, uint8_t enable); /* 12.6 */
     int (*enable_driver_api)(uint32_t cbid, uint8_t enable);  /* 12.6 */
     int (*get_graph_node_id)(void *node, uint64_t *id);
+    int (*get_attribute)(int attribute, size_t *size, void *value);
+    int (*set_attribute)(int attribute, size_t *size, void *value);
     int (*register_clock)(uint64_t (*now_ns)(void)); /* 11.6 */
 } fp_cupti;
 

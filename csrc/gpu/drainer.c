@@ -124,6 +124,7 @@ end_period(fp_gpu *g)
         fp_ledger_idle(&g->ledger, until);
     }
     pthread_mutex_unlock(&g->lock);
+    fp_drainer_watch_graphs(g);
     fp_drainer_thin_out(g);
     g->next_flush = fp_clock_monotonic_ns() + g->options.period_ns;
 }

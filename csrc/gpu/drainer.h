@@ -4,6 +4,7 @@
  *   drainer_decode.c  brings lanes and buffers to the ledger
  *   drainer_attach.c  switches CUPTI on and off
  *   drainer_correlation.c  ... and what distinguishes launches
+ *   drainer_graphs.c  keeps CUPTI's memory on the device small
  *   drainer_clock.c   reads CUPTI's clock, takes it back if replaced
  *
  * These functions run on that thread only.  The collector's lock is not held
@@ -82,6 +83,28 @@ fp_drainer_enable_correlation(fp_gpu *g);
 
 void
 fp_drainer_disable_correlation(fp_gpu *g, fp_gpu_tier tier);
+
+/* ---- drainer_graphs.c ---- */
+
+/* Limits the memory that CUPTI takes on the device.  Call this before kinds
+ * are switched on: the limit is for memory taken later. */
+void
+fp_drainer_bound_memory(fp_gpu *g);
+
+/* Restores the limit of before, unless another client has changed it. */
+void
+fp_drainer_unbound_memory(fp_gpu *g);
+
+/* Switches records of whole graphs on or off, if nodes have none. */
+void
+fp_drainer_enable_graphs(fp_gpu *g);
+
+void
+fp_drainer_disable_graphs(fp_gpu *g);
+
+/* Ends the records of graphs' nodes if they come without times. */
+void
+fp_drainer_watch_graphs(fp_gpu *g);
 
 /* ---- drainer_attach.c ---- */
 

@@ -30,6 +30,7 @@ enable_activities(fp_gpu *g)
     /* Records that another client lost are not ours. */
     (void)fp_drainer_take_dropped(g, NULL, 0);
     atomic_store(&g->buffers.closed, 0);
+    fp_drainer_bound_memory(g);
     for (int i = 0; i < ACTIVITY_KINDS; i++) {
         rc = fp_drainer_check(g, g->cupti.enable(activity_kinds[i]));
         if (rc == FP_CUPTI_SUCCESS) {
@@ -37,9 +38,11 @@ enable_activities(fp_gpu *g)
         }
         if (i == 0) { /* a recording without kernels is useless */
             fp_drainer_say(g, "CUPTI refused to record kernels", rc);
+            fp_drainer_unbound_memory(g);
             return -1;
         }
     }
+    fp_drainer_enable_graphs(g);
     return 0;
 }
 
@@ -54,6 +57,8 @@ disable_activities(fp_gpu *g)
         }
         fp_drainer_check(g, g->cupti.disable(activity_kinds[i]));
     }
+    fp_drainer_disable_graphs(g);
+    fp_drainer_unbound_memory(g);
 }
 
 /* The lock is held. */

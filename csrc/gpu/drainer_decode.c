@@ -130,7 +130,7 @@ fp_drainer_watch(fp_gpu *g)
         watch_pushes(g);
     }
     const fp_gpu_counters *c = &g->ledger.counters;
-    uint64_t records = c->kernels + c->copies + c->memsets;
+    uint64_t records = c->kernels + c->copies + c->memsets + c->whole_graphs;
     if (records != g->seen_records || g->ledger.outstanding == 0) {
         g->silent_periods = 0;
         g->taken = 0;

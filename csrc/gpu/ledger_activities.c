@@ -145,8 +145,8 @@ fp_ledger_unmatched(fp_ledger *l)
 
 /* Offsets of the fields that all records share. */
 typedef struct layout {
-    uint16_t start, end, device, stream, correlation, graph_node;
-    uint16_t grid; /* 0: no grid */
+    uint16_t start, end, device, stream, correlation;
+    uint16_t graph_node, grid; /* 0: it has none */
 } layout;
 
 #define LAYOUT(record, grid) \
@@ -161,6 +161,15 @@ static const layout kernel_layout = LAYOUT(KERNEL, FP_AT_KERNEL_GRID);
 static const layout memcpy_layout = LAYOUT(MEMCPY, 0);
 static const layout memcpy2_layout = LAYOUT(MEMCPY2, 0);
 static const layout memset_layout = LAYOUT(MEMSET, 0);
+static const layout graph_layout = {
+    FP_AT_GRAPH_START,
+    FP_AT_GRAPH_END,
+    FP_AT_GRAPH_DEVICE,
+    FP_AT_GRAPH_STREAM,
+    FP_AT_GRAPH_CORRELATION,
+    0,
+    0,
+};
 #undef LAYOUT
 
 /* Adds the activity to the trace. */
@@ -242,10 +251,15 @@ read_times(fp_ledger *l, const uint8_t *record, const layout *at,
            fp_activity *a)
 {
     a->corr = fp_read_u32(record, at->correlation);
-    a->graph_node = fp_read_u64(record, at->graph_node);
+    if (at->graph_node != 0) {
+        a->graph_node = fp_read_u64(record, at->graph_node);
+        l->counters.nodes += a->graph_node != 0;
+    }
     if (FP_LIKELY(have_times(l, record, at, a))) {
         return 1;
     }
+    l->counters.untimed_nodes +=
+        a->graph_node != 0 && fp_read_u64(record, at->start) == 0;
     answered(l, a->corr);
     return 0;
 }
@@ -257,6 +271,43 @@ on_timeline(fp_ledger *l, const uint8_t *record, const layout *at,
     uint32_t device = fp_read_u32(record, at->device);
     if (FP_LIKELY(device < l->timelines)) {
         fp_timeline_add(&l->timeline[device], a->start, a->start + a->ns, c);
+    }
+}
+
+/* Counts an activity as a launch of the kernel of this name and shape. */
+static void
+count_kernel(fp_ledger *l, const uint8_t *record, const layout *at,
+             fp_activity *a, const char *name, const fp_kernel_shape *shape,
+             const int32_t grid[3])
+{
+    int32_t row = fp_kernels_find(&l->kernels, name, shape);
+    fp_gpu_class c = FP_GPU_COMPUTE;
+    a->what = FP_WHAT_KERNEL;
+    if (FP_LIKELY(row >= 0)) {
+        fp_kernel *k = &l->kernels.row[row];
+        fp_kernels_count(k, grid, a->ns);
+        a->what = row;
+        c = (fp_gpu_class)k->communicates;
+    }
+    on_timeline(l, record, at, a, c);
+    if (FP_UNLIKELY(l->trace != NULL)) {
+        trace(l, record, at, a);
+    }
+    attribute(l, a);
+}
+
+static void
+graph_record(fp_ledger *l, const uint8_t *record)
+{
+    static const int32_t no_grid[3];
+    fp_activity a = {0};
+    l->counters.whole_graphs++;
+    if (read_times(l, record, &graph_layout, &a)) {
+        fp_kernel_shape shape = {
+            .device = fp_read_u32(record, FP_AT_GRAPH_DEVICE),
+        };
+        count_kernel(l, record, &graph_layout, &a, "whole CUDA graph", &shape,
+                     no_grid);
     }
 }
 
@@ -279,20 +330,7 @@ kernel_record(fp_ledger *l, const uint8_t *record)
     memcpy(shape.block, record + FP_AT_KERNEL_BLOCK, sizeof(shape.block));
     const char *name;
     memcpy(&name, record + FP_AT_KERNEL_NAME, sizeof(name));
-    int32_t row = fp_kernels_find(&l->kernels, name, &shape);
-    fp_gpu_class c = FP_GPU_COMPUTE;
-    a.what = FP_WHAT_KERNEL;
-    if (FP_LIKELY(row >= 0)) {
-        fp_kernel *k = &l->kernels.row[row];
-        fp_kernels_count(k, grid, a.ns);
-        a.what = row;
-        c = (fp_gpu_class)k->communicates;
-    }
-    on_timeline(l, record, &kernel_layout, &a, c);
-    if (FP_UNLIKELY(l->trace != NULL)) {
-        trace(l, record, &kernel_layout, &a);
-    }
-    attribute(l, &a);
+    count_kernel(l, record, &kernel_layout, &a, name, &shape, grid);
 }
 
 static int32_t
@@ -348,6 +386,9 @@ fp_ledger_record(fp_ledger *l, const uint8_t *record)
     switch (fp_read_u32(record, FP_AT_KIND)) {
     case FP_CUPTI_CONCURRENT_KERNEL:
         kernel_record(l, record);
+        break;
+    case FP_CUPTI_GRAPH_TRACE:
+        graph_record(l, record);
         break;
     case FP_CUPTI_MEMCPY:
         c->copies++;

@@ -21,12 +21,15 @@ typedef struct fp_gpu_counters {
     uint64_t memsets;
     uint64_t launches;
     uint64_t graph_launches;
+    uint64_t nodes; /* records of nodes of graphs */
     uint64_t syncs;
     /* errors */
     uint64_t dropped;    /* lost by CUPTI */
     uint64_t incomplete; /* without an end: still running when flushed */
     uint64_t zero_time;
-    uint64_t invalid; /* end before start */
+    uint64_t untimed_nodes; /* of these, nodes of graphs */
+    uint64_t whole_graphs;  /* graphs recorded as a whole, not by nodes */
+    uint64_t invalid;       /* end before start */
     uint64_t unknown_kind;
     uint64_t truncated; /* buffers that end inside a record */
     uint64_t stale;     /* before the recording, or after its end */

@@ -248,6 +248,7 @@ export_counters(const fp_gpu_view *v)
         {"discarded", v->discarded},
         {"incomplete", c->incomplete},
         {"zero_time", c->zero_time},
+        {"whole_graphs", c->whole_graphs},
         {"invalid", c->invalid},
         {"unknown_kind", c->unknown_kind},
         {"truncated", c->truncated},

@@ -32,7 +32,7 @@ FAULTS = (
     " names_dropped timeline_lost graph_nodes_lost owners_lost"
 ).split()
 #: Activity -> the fake's numbers of its kinds.
-KINDS = {"kernels": ("10",), "copies": ("1", "22"), "memsets": ("2",)}
+KINDS = {"kernels": ("10",), "copies": ("1", "22"), "memsets": ("2",), "whole_graphs": ("51",)}
 
 Path_ = tuple[str, ...]
 
@@ -180,12 +180,12 @@ class Tables:
             c[name] for name in ("incomplete", "zero_time", "invalid", "stale", "misdated")
         )
         attributed = sum(row[6] for row in rows)
-        known = c["kernels"] + c["copies"] + c["memsets"]
+        known = sum(c[name] for name in KINDS)
         assert attributed <= known, (attributed, c)
         assert attributed >= known - without_time or not final, (attributed, c)
         assert sum(row[5] for row in self.gpu["host"]) == c["launches"]
         assert sum(row[9] for row in self.gpu["host"]) == c["syncs"]
-        assert sum(row[12] for row in self.gpu["kernels"]) <= c["kernels"]
+        assert sum(row[12] for row in self.gpu["kernels"]) <= c["kernels"] + c["whole_graphs"]
         # Cleared places share "no site"; any other site has at most one row of a kind.
         known_sites = [tuple(row[:6]) for row in rows if row[0] >= 0]
         assert len(set(known_sites)) == len(known_sites), rows

@@ -31,6 +31,7 @@ STRUCTS = {
     "MEMCPY": "CUpti_ActivityMemcpy",
     "MEMCPY2": "CUpti_ActivityMemcpyPtoP",
     "MEMSET": "CUpti_ActivityMemset",
+    "GRAPH": "CUpti_ActivityGraphTrace",
     "API": "CUpti_ActivityAPI",
     "EXTERNAL": "CUpti_ActivityExternalCorrelation",
 }
@@ -57,6 +58,7 @@ FIELDS = {
 # The headers' prefix for our names without FP_CUPTI_, by enum ...
 PREFIXES = {
     "CUpti_ActivityKind": "CUPTI_ACTIVITY_KIND_",
+    "CUpti_ActivityAttribute": "CUPTI_ACTIVITY_ATTR_",
     "CUptiResult": "CUPTI_ERROR_",
     "CUpti_CallbackDomain": "CUPTI_CB_",
     "CUpti_CallbackIdResource": "CUPTI_CBID_RESOURCE_",

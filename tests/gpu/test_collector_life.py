@@ -572,6 +572,43 @@ for what, section in (("a", "conv"), ("b", "conv"), ("c", "head")):
     check(fake_gpu, tier, GRAPH + code)
 
 
+@each_tier
+def test_graphs_are_recorded_as_a_whole_when_their_nodes_have_no_times(
+    fake_gpu: FakeGpu, tier: str
+) -> None:
+    """As CUPTI 13.0.85 does in long runs, which takes 1 GiB on the device by default."""
+    code = """
+import ctypes
+faults = {"expired_launches", "zero_time", "whole_graphs"}
+fakegpu.set("nodes_leak", 50)
+replays = 0
+with recorded(tier, faults=faults) as it:
+    graph = capture()
+    with profile_section("step"):
+        while not it.recorder.export()["gpu"]["counters"]["whole_graphs"]:
+            fakegpu.replay(graph)
+            replays += 1
+            time.sleep(0.0001)
+        for _ in range(100):
+            fakegpu.replay(graph)
+assert 60 * 10**6 < fakegpu.counters()["device_bytes"] <= 64 << 20
+t = it.tables
+assert t.counters["zero_time"] > 0
+assert 100 < t.counters["whole_graphs"] < replays + 100
+(whole,) = [k for k in t.gpu["kernels"] if k[0] == "whole CUDA graph"]
+step = ("step", "<built-in method fakegpu.replay>")
+assert t.of("whole CUDA graph") == {(step, None, OWN): t.counters["whole_graphs"]}
+with recorded(tier, faults=faults) as it:  # in this process the memory is gone
+    fakegpu.replay(graph)
+assert it.tables.counters["whole_graphs"] == 1
+assert it.tables.gpu["sum_ns"] == 6000
+limit, size = ctypes.c_size_t(), ctypes.c_size_t(8)
+ctypes.CDLL(CUPTI).cuptiActivityGetAttribute(2, ctypes.byref(size), ctypes.byref(limit))
+assert limit.value == 250
+"""
+    check(fake_gpu, tier, GRAPH + code)
+
+
 def test_two_graphs_and_their_captures(fake_gpu: FakeGpu) -> None:
     code = """
 def capture_in(section):

@@ -91,6 +91,12 @@ def _again() -> Answer:
     return a
 
 
+def _long() -> Answer:
+    a = recording({"replays": 100, "nodes": 500, "grown_bytes": 61 << 20}, replay=(40_000, 400_000))
+    a["gpu"]["counters"] |= {"kernels": 40_000, "zero_time": 9000, "whole_graphs": 20}
+    return a
+
+
 def _held() -> Answer:
     a = _counted(forward=20)
     a["gpu"]["tier"] = "external"
@@ -171,6 +177,7 @@ GOOD: dict[str, Answer] = {
     "graph": _graph(),
     "graph_before": _graph(),
     "graph_again": _again(),
+    "graph_long": _long(),
     "everything": _counted(forward=20),
     "everything_held": _held(),
     "both_ways": {"callbacks": _counted(forward=20), "external": _held()},
@@ -270,6 +277,9 @@ BAD: list[tuple[str, Change]] = [
     ("graph_again", put("gpu.cupti_version", 130001)),
     ("graph_again", put("sections.old.kernels", 0)),
     ("graph_again", put("sections", {"old": {"kernels": 320}, "replay": {"kernels": 0}})),
+    ("graph_long", put("truth.grown_bytes", 65 << 20)),
+    ("graph_long", counter("whole_graphs", 0)),
+    ("graph_long", counter("kernels", 39_000)),
     ("everything", put("gpu.tier", "external")),
     ("everything_held", put("gpu.tier", "callbacks")),
     ("both_ways", put("external.sections.forward.kernels", 19)),

@@ -24,7 +24,7 @@ static int
 is_activity(uint32_t kind)
 {
     return kind == FAKE_KERNEL || kind == FAKE_MEMCPY || kind == FAKE_MEMSET ||
-           kind == FAKE_PEER;
+           kind == FAKE_PEER || kind == FAKE_GRAPH_TRACE;
 }
 
 /* ---- the other client ---- */

@@ -410,7 +410,9 @@ initialise(void)
     fake.option = defaults;
     fake.clock_base = system_ns();
     fake.correlation = (uint32_t)defaults.correlation;
-    fake.attribute[9] = 1; /* buffers per thread, see per_thread */
+    fake.attribute[0] = 3200000; /* bytes of a buffer on the device ... */
+    fake.attribute[2] = 250;     /* ... and the most buffers */
+    fake.attribute[9] = 1;       /* buffers per thread, see per_thread */
     fake.pid = getpid();
     fake.epoch++;
     read_environment();

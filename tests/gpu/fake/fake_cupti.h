@@ -59,8 +59,10 @@
     X(shuffle_buffers, 0) /* seed: buffers of a flush in random order */ \
     X(kernel_first, 0)    /* an activity's record before its call's */ \
     X(external_twice, 0)  /* a nested driver call has a record, too    */ \
-    X(lose_every, 0)      /* no record, no trace of it */ \
-    X(drop_every, 0)      /* no record, but counted as dropped */ \
+    X(nodes_leak, \
+      0) /* records of nodes per buffer on the device, never used again */ \
+    X(lose_every, 0) /* no record, no trace of it */ \
+    X(drop_every, 0) /* no record, but counted as dropped */ \
     X(zero_start_every, 0) \
     X(zero_end_every, 0) \
     X(zero_both_every, 0) \
@@ -135,6 +137,7 @@
     X(records_unregistered) /* no client had registered buffers */ \
     X(records_stolen) \
     X(records_spoiled) /* delivered with times of another clock */ \
+    X(device_bytes)    /* the most memory of the device in use */ \
     X(clocks)          /* timestamp callbacks registered */ \
     X(finalized)
 

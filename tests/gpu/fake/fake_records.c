@@ -273,6 +273,10 @@ fake_cupti_write_record(int release, const fake_record *r, uint8_t *at)
     case FAKE_GRAPH_TRACE:
         put32(at, 4, r->correlation);
         put_times(at, 8, r);
+        put32(at, 24, r->device);
+        put32(at, 28, r->graph);
+        put32(at, 32, fake_context_of(r->device));
+        put32(at, 36, r->stream);
         break;
     default:
         break; /* a client reads only the kind */

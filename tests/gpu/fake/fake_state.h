@@ -177,7 +177,8 @@ typedef struct fake_state {
     uint32_t flush_period_ms;
     uint32_t correlation; /* the next one */
     int64_t device_records;
-    size_t dropped; /* since the last query */
+    uint64_t leaked; /* records of nodes, with nodes_leak */
+    size_t dropped;  /* since the last query */
 
     uint64_t marks;    /* buffers so far */
     fake_buffer *open; /* being filled */

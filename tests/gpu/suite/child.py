@@ -242,6 +242,33 @@ def graph_again(device: Any) -> dict[str, Any]:
     return recorded(work, device) | {"truth": {"kernels": 2 * NODES * REPLAYS}}
 
 
+LONG_NODES = 500
+
+
+def graph_long(device: Any) -> dict[str, Any]:
+    """Replay large graphs for as long as CUPTI would need to lose much of the device's memory."""
+    used: list[int] = []
+    replays = 0
+
+    def work() -> None:
+        nonlocal replays
+        replay = device.capture(LONG_NODES)
+        used.append(device.memory_bytes())
+        until = time.monotonic() + device.graphs_s
+        with profile_section("replay"):
+            while time.monotonic() < until:
+                for _ in range(20):
+                    replay()
+                device.finish()
+                time.sleep(0.01)  # the simulated device needs no time
+                replays += 20
+        used.append(device.memory_bytes())
+
+    answer = recorded(work, device)
+    truth = {"replays": replays, "nodes": LONG_NODES, "grown_bytes": used[1] - used[0]}
+    return answer | {"truth": truth}
+
+
 # ---- both ways of correlation ----
 
 
@@ -270,7 +297,7 @@ def everything_held(device: Any) -> dict[str, Any]:
 
 PROGRAMS = (
     *(counts, spins, copies, backward, threads, streams, driver_only, delay, health),
-    *(graph, graph_before, graph_again, everything, everything_held),
+    *(graph, graph_before, graph_again, graph_long, everything, everything_held),
 )
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Torch:
 
     name = "torch"
     #: Amounts for long operations.
-    many, busy_s, long_ms, health_s = 1_000_000, 10.0, 5000.0, 10.0
+    many, busy_s, long_ms, health_s, graphs_s = 1_000_000, 10.0, 5000.0, 10.0, 8.0
 
     def __init__(self) -> None:
         try:
@@ -119,6 +119,11 @@ class Torch:
         self.finish()
         return graph.replay
 
+    def memory_bytes(self) -> int:
+        """Return the device's memory in use, by all of this process and CUPTI."""
+        free, total = self.torch.cuda.mem_get_info()
+        return int(total - free)
+
     def hold_subscriber(self) -> None:
         """Take CUPTI's only subscriber slot, like another profiler."""
         library = ctypes.CDLL(self.cupti_path())
@@ -177,7 +182,7 @@ class Simulated:
     """The fake of tests/gpu; the program chooses the length of its kernels."""
 
     name = "simulated"
-    many, busy_s, long_ms, health_s = 200_000, 3.0, 3000.0, 4.0
+    many, busy_s, long_ms, health_s, graphs_s = 200_000, 3.0, 3000.0, 4.0, 2.5
 
     def __init__(self) -> None:
         import fakegpu
@@ -228,6 +233,10 @@ class Simulated:
         self.gpu.launch("mul", 100, count=count)
         graph = self.gpu.instantiate(self.gpu.capture_end())
         return lambda: self.gpu.replay(graph)
+
+    def memory_bytes(self) -> int:
+        self.gpu.set("nodes_leak", 200)
+        return int(self.gpu.counters()["device_bytes"])
 
     def hold_subscriber(self) -> None:
         self.gpu.hold_subscriber("another profiler")

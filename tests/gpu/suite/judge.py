@@ -331,6 +331,20 @@ def graph_again(a: Answer, simulated: bool) -> str:
     return text
 
 
+def graph_long(a: Answer, simulated: bool) -> str:
+    counters, truth = a["gpu"]["counters"], a["truth"]
+    untimed, whole = counters["zero_time"], counters["whole_graphs"]
+    grown = truth["grown_bytes"] / 2**20
+    _must(grown <= 64, f"the device's memory in use grew by {grown:.0f} MiB, more than 64")
+    _must(whole > 0 or not untimed, f"{untimed} records without times, and no graph as a whole")
+    seen = counters["kernels"] / truth["nodes"] + whole
+    _must(seen >= 0.99 * truth["replays"], f"{seen:.0f} of {truth['replays']} replays were seen")
+    return (
+        f"{truth['replays']} replays of {truth['nodes']} kernels; memory grew by {grown:.0f} MiB; "
+        f"{untimed} records without times, then {whole} graphs as a whole"
+    )
+
+
 def compiled(a: Answer, simulated: bool) -> str:
     oracles.nothing_is_missing(a["gpu"])
     _none(a, "expired_launches", "incomplete", "stale")
@@ -575,7 +589,7 @@ JUDGES: dict[str, Callable[[Answer, bool], str]] = {
         for f in (
             *(machine, doctor, probe_flush, probe_clock, probe_nested, probe_ids),
             *(probe_external, probe_cost, backward, spins, copies, delay, health),
-            *(graph, graph_before, graph_again, compiled, everything, everything_held),
+            *(graph, graph_before, graph_again, graph_long, compiled, everything, everything_held),
             *(both_ways, default_run, seed, loader, endings, under_ncu, million, busy, long_kernel),
             *(costs, overhead_transformer, overhead_launches),
         )

@@ -43,7 +43,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_part(2, "child.py", "counts", "threads", "streams", "copies", together="counts"),
     *_part(2, "child.py", "backward", "spins", "delay", together="counts"),
     *_part(2, "child.py", "driver_only"),
-    *_part(2, "child.py", "graph", "graph_before", "graph_again"),
+    *_part(2, "child.py", "graph", "graph_before", "graph_again", "graph_long"),
     *_part(2, "child.py", "everything", "everything_held"),
     Question("both_ways", 2, compares=("everything", "everything_held")),
     *_part(2, "basics.py", "replay_callbacks", "replay_external", optional=True),
