@@ -77,6 +77,20 @@ def test_own_time_belongs_to_the_phase_in_which_it_was_spent() -> None:
     assert phase.add_to(Snapshot({}, 1)).meta == meta
 
 
+def test_a_section_does_not_take_the_time_of_compiling() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        phase = prof._run.parts.of(RunPhase)
+        with fastprof.profile_section("forward"), fastprof.profile_section("block"):
+            phase.enter_compiling()
+            time.sleep(0.5)
+            phase.leave_compiling()
+        prof.step()
+        report = prof.report()
+    rows = {row.name: row.total_ms for row in report.sections}
+    assert 0.0 <= rows["block"] <= rows["forward"] < 400
+    assert report.steps.max_ms < 400
+
+
 def test_asides_may_be_inside_each_other() -> None:
     with fastprof.Profiler(functions=False, skip_first=0) as prof:
         prof.enter_phase("setup")

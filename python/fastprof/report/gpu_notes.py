@@ -18,8 +18,8 @@ _FAULTS = {
     "discarded": "Buffers of GPU records thrown away because none was free (their time is missing)",
     "incomplete": "GPU activities still running at the end, left out",
     "zero_time": "GPU records without a time, left out (CUPTI had no memory on the device)",
-    "whole_graphs": "CUDA graphs recorded as a whole, not by kernel, since their kernels' records had "
-    "no times (CUPTI had no memory on the device)",
+    "whole_graphs": "CUDA graphs recorded as a whole, not by kernel (CUPTI had no memory on the "
+    "device for their kernels' times)",
     "invalid": "GPU records that end before they begin, left out",
     "unknown_kind": "GPU records of a kind that was not requested, ignored",
     "truncated": "Buffers that ended inside a GPU record (the rest of each is missing)",
