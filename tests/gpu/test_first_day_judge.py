@@ -178,6 +178,9 @@ GOOD: dict[str, Answer] = {
     "graph_before": _graph(),
     "graph_again": _again(),
     "graph_long": _long(),
+    "default_cost": {
+        "ms": {"alone": [13.3, 13.0], "without windows": [13.1, 13.2], "default": [13.4, 13.5]},
+    },
     "everything": _counted(forward=20),
     "everything_held": _held(),
     "both_ways": {"callbacks": _counted(forward=20), "external": _held()},
@@ -280,6 +283,8 @@ BAD: list[tuple[str, Change]] = [
     ("graph_long", put("truth.grown_bytes", 65 << 20)),
     ("graph_long", counter("whole_graphs", 0)),
     ("graph_long", counter("kernels", 39_000)),
+    ("default_cost", put("ms.default", [14.0, 13.9])),
+    ("default_cost", put("ms.without windows", [12.0, 13.0])),
     ("everything", put("gpu.tier", "external")),
     ("everything_held", put("gpu.tier", "callbacks")),
     ("both_ways", put("external.sections.forward.kernels", 19)),

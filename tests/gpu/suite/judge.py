@@ -456,6 +456,15 @@ def default_run(a: Answer, simulated: bool) -> str:
     return f"{every} activities by {a['tier']}, {unknown} without a launch; {a['syncs']} waits"
 
 
+def default_cost(a: Answer, simulated: bool) -> str:
+    ms = {name: min(found) for name, found in a["ms"].items()}
+    of = {name: ms["default"] / ms[name] - 1 for name in ("without windows", "alone")}
+    said = " and ".join(f"{of[name]:+.1%} of one {name}" for name in of)
+    text = f"a step of {ms['default']:.2f} ms, {said}"
+    _must(max(of.values()) <= 0.05, f"{text}, more than 5 %")
+    return text
+
+
 def seed(a: Answer, simulated: bool) -> str:
     plain = a["without"]
     _must(plain["numbers"], "no numbers")
@@ -590,7 +599,18 @@ JUDGES: dict[str, Callable[[Answer, bool], str]] = {
             *(machine, doctor, probe_flush, probe_clock, probe_nested, probe_ids),
             *(probe_external, probe_cost, backward, spins, copies, delay, health),
             *(graph, graph_before, graph_again, graph_long, compiled, everything, everything_held),
-            *(both_ways, default_run, seed, loader, endings, under_ncu, million, busy, long_kernel),
+            *(
+                both_ways,
+                default_run,
+                default_cost,
+                seed,
+                loader,
+                endings,
+                under_ncu,
+                million,
+                busy,
+                long_kernel,
+            ),
             *(costs, overhead_transformer, overhead_launches),
         )
     },

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,62 @@ def default_run(device_name: str) -> dict[str, Any]:
     }
 
 
+GPT = """\
+import json, sys, time
+import torch
+from torch import nn
+steps, width, layers = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+layer = nn.TransformerEncoderLayer(width, 6, 4 * width, dropout=0.0, batch_first=True)
+model = nn.Sequential(
+    nn.Embedding(1000, width),
+    nn.TransformerEncoder(layer, layers, enable_nested_tensor=False),
+    nn.Linear(width, 1000),
+).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
+ends = []
+for step in range(steps):
+    x = torch.randint(0, 1000, (4, 64), device="cuda")
+    loss = nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+    ends.append(time.perf_counter())
+walls = sorted(b - a for a, b in zip(ends[2 * steps // 3:], ends[2 * steps // 3 + 1:]))
+print("MS", json.dumps(walls[len(walls) // 2] * 1e3))
+"""
+#: How a program is run, by the name of what it costs.
+WAYS: dict[str, list[str]] = {
+    "alone": [],
+    "without windows": [
+        "-m", "fastprof", "run", "-o", "out",
+        "--operator", "enable_cpu_profiling=false", "--operator", "enable_cuda_profiling=false",
+    ],
+    "default": ["-m", "fastprof", "run", "-o", "out"],
+}  # fmt: skip
+
+
+def default_cost(device_name: str, sizes: Sequence[str] = ("360", "384", "6")) -> dict[str, Any]:
+    """ms of the last third of a small GPT's steps, after the full look and its windows, in turns.
+
+    ``sizes``: steps, width, layers.
+    """
+    found: dict[str, list[float]] = {name: [] for name in WAYS}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "gpt.py").write_text(GPT)
+        for names in (list(WAYS), list(WAYS)[::-1]):
+            for name in names:
+                command = [sys.executable, *WAYS[name], "gpt.py", *sizes]
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=60, cwd=folder
+                )
+                said = [line for line in done.stdout.splitlines() if line.startswith("MS ")]
+                if done.returncode != 0 or not said:
+                    raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-3000:]}")
+                found[name].append(json.loads(said[0][3:]))
+    return {"ms": found}
+
+
 SEED = """\
 import json, torch
 torch.manual_seed(1234)
@@ -404,7 +460,7 @@ OPENED = (
     *(profiler_cpu_between, profiler_cuda_between, profiler_cpu_first, profiler_cuda_first),
     *(profiler_inside, compiled, loader, overhead_transformer, overhead_launches),
 )
-UNOPENED = (default_run, same_kernels, same_kernels_after, seed, under_ncu)
+UNOPENED = (default_run, default_cost, same_kernels, same_kernels_after, seed, under_ncu)
 
 if __name__ == "__main__":
     if sys.argv[1] == "--count":

@@ -60,6 +60,7 @@ QUESTIONS: tuple[Question, ...] = (
     *_part(3, "load.py", "endings", limit_s=90),
     # 4: load, and fastprof's cost
     *_part(4, "load.py", "busy", "long_kernel", "million", "costs"),
+    *_part(4, "others.py", "default_cost", limit_s=120, simulated=False),
     *_part(4, "others.py", "overhead_transformer", limit_s=90, simulated=False),
     *_part(4, "others.py", "overhead_launches", simulated=False),
     *_part(4, "others.py", "under_ncu", limit_s=90, simulated=False, optional=True),
