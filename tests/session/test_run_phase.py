@@ -10,6 +10,7 @@ import pytest
 from fastprof.capture.options import RecorderOptions
 from fastprof.findings.checklist import checklist_lines
 from fastprof.report.figures import percent_at_most
+from fastprof.session.own_time import OwnTime
 from fastprof.session.run_phase import RunPhase
 from fastprof.snapshot import Snapshot
 from helpers import check_patiently
@@ -60,20 +61,21 @@ def test_a_step_that_ends_in_set_up_is_warm_up() -> None:
 
 
 def test_own_time_belongs_to_the_phase_in_which_it_was_spent() -> None:
-    spent = 0
+    own = OwnTime(whole_ns=0)
     recorder = RecorderOptions().create(skip_steps=0)
-    phase = RunPhase(recorder, lambda: spent)
+    phase = RunPhase(recorder, own)
     phase.begin()
     for name, ns in (("setup", 1), ("validation", 20), ("checkpoint", 300), ("outside", 4000)):
         phase.enter(name)
-        spent += ns
+        own.ns += ns
         phase.leave(name)
-        spent += 50_000  # in steps
+        own.ns += 50_000  # in steps
     phase.enter("validation")
-    spent += 600_000
+    own.ns += 600_000
+    own.whole_ns += 600_000
     meta = phase.add_to(Snapshot({}, 1)).meta
-    assert meta["own_elsewhere_ns"] == 604_321
-    assert meta["own_evaluating_ns"] == 600_320
+    assert meta["own_elsewhere_ns"] == 2 * 4321 + 600_000
+    assert meta["own_evaluating_ns"] == 2 * 320 + 600_000
     assert phase.add_to(Snapshot({}, 1)).meta == meta
 
 

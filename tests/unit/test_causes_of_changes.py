@@ -51,8 +51,8 @@ def loading(blocked: int, load_ms: int, workers: int = 4):
 
 def test_slow_workers_of_the_loader_are_named() -> None:
     assert (
-        "the loop waits for 90 % of the batches of the loader's workers instead of 4 %, 19.8 ms per"
-        " batch instead of 0.880 ms; a worker takes 120 ms for one instead of 40.0 ms"
+        "the loop waits for 90.0 % of the batches of the loader's workers instead of 4.00 %, 19.8 "
+        "ms per batch instead of 0.880 ms; a worker takes 120 ms for one instead of 40.0 ms"
     ) in line(loading(90, 120), DATA)
 
 

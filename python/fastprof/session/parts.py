@@ -142,11 +142,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
     trace = TraceWindows(options.trace, options.schedule, recorder, run.report, rank)
     stages = Stages(recorder, lambda tag: run.loading.registry.entries[tag].name)
     changes = Changes(recorder, lambda: stages.number)
-
-    def own_ns() -> int:
-        return own_time.ns + own_time.untimed_ns
-
-    phase = RunPhase(recorder, own_ns)
+    phase = RunPhase(recorder, own_time)
     history = History(
         recorder,
         memory.last,
@@ -173,7 +169,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
     budget = Budget(
         options.overhead,
         recorder,
-        own_ns,
+        lambda: own_time.ns + own_time.untimed_ns,
         lambda: identity.world_size > 1,
     )
     bound = budget if options.overhead else None

@@ -1,11 +1,11 @@
 """Tracks the phase of the run, as loaders, integrations and the program report it."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from fastprof.capture.options import Recorder
 from fastprof.clock import time
+from fastprof.session.own_time import OwnTime
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES
@@ -25,16 +25,17 @@ class RunPhase(Part):
     """The phase of one recorder's run; only the training thread changes it.
 
     Args:
-        own_ns: returns the time of fastprof's own code on the training thread so far, in ns.
+        own_time: the time of fastprof's own code on the training thread.
     """
 
     kind = "phase"
 
-    def __init__(self, recorder: Recorder, own_ns: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, recorder: Recorder, own_time: OwnTime | None = None) -> None:
         self._recorder = recorder
-        self._own_ns = own_ns
-        self._own_at = 0  # own time when the phase began
-        self._own_by = [0] * len(RUN_PHASES)  # own time of earlier ones
+        self._own = OwnTime() if own_time is None else own_time
+        # Own time, and what of it is timed as a whole: when the phase began, and of earlier ones.
+        self._own_at = 0, 0
+        self._own_by = [[0, 0] for _ in RUN_PHASES]
         #: Ident of the thread whose phases count.
         self.thread = 0
         #: Passes of phases that interrupt others, which began so far.
@@ -64,19 +65,21 @@ class RunPhase(Part):
     def _set(self, number: int, back: bool = False) -> int:
         """Enter or go back to a phase; return the one before."""
         self._away_ns = self.away_ns
-        self._count_own()
+        own, spent = self._own, self._own_by[self._number]  # without calls: phases may be short
+        spent[0] += own.ns - self._own_at[0]
+        spent[1] += own.whole_ns - self._own_at[1]
+        self._own_at = own.ns, own.whole_ns
         self._number, self._since_ns = number, time.perf_counter_ns()
         return self._recorder.set_phase(number, back)
 
-    def _count_own(self) -> None:
-        own_ns = self._own_ns()
-        self._own_by[self._number] += own_ns - self._own_at
-        self._own_at = own_ns
-
     def add_to(self, snapshot: Snapshot) -> Snapshot:
-        self._count_own()
-        meta = {**snapshot.meta, "own_elsewhere_ns": sum(self._own_by) - self._own_by[_STEPS]}
-        meta["own_evaluating_ns"] = sum(self._own_by[RUN_PHASES.index(name)] for name in _ASIDE)
+        spent = [list(times) for times in self._own_by]
+        spent[self._number][0] += self._own.ns - self._own_at[0]
+        spent[self._number][1] += self._own.whole_ns - self._own_at[1]
+        own = [OwnTime(ns, whole_ns=whole) for ns, whole in spent]
+        by = [of.ns + of.untimed_ns for of in own]
+        meta = {**snapshot.meta, "own_elsewhere_ns": sum(by) - by[_STEPS]}
+        meta["own_evaluating_ns"] = sum(by[RUN_PHASES.index(name)] for name in _ASIDE)
         return replace(snapshot, meta=meta)
 
     def begin(self) -> None:

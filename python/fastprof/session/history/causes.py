@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from fastprof.report.figures import duration, plural
+from fastprof.report.figures import duration, percent, plural
 from fastprof.report.figures import size as written_size
 from fastprof.session.history.sides import CAUSE, Side
 from fastprof.snapshot.history import Segment
@@ -87,12 +87,12 @@ def _workers(of: Compared) -> str:
     if of.ms <= 0 or a is None or b is None or min(a.batches, b.batches) < _FEWEST:
         return ""
     waits = [one.blocked_ns / one.batches / 1e6 for one in (a, b)]
-    parts = [100 * one.blocked / one.batches for one in (a, b)]
+    parts = [percent(one.blocked / one.batches) for one in (a, b)]
     if (waits[1] - waits[0]) / of.ms < CAUSE:
         return ""
     found = (
-        f"the loop waits for {parts[1]:.0f} % of the batches of the loader's workers instead of "
-        f"{parts[0]:.0f} %, {duration(waits[1])} per batch instead of {duration(waits[0])}"
+        f"the loop waits for {parts[1]} % of the batches of the loader's workers instead of "
+        f"{parts[0]} %, {duration(waits[1])} per batch instead of {duration(waits[0])}"
     )
     if a.workers != b.workers:
         found += f"; it has {plural(b.workers, 'worker')} instead of {a.workers}"
@@ -127,9 +127,9 @@ def _gpu_clock(of: Compared) -> str:
         heat = [one.temperature_c / one.temperatures for one in (a, b)]
         found += f" at {heat[1]:.0f} \N{DEGREE SIGN}C instead of {heat[0]:.0f} \N{DEGREE SIGN}C"
     if min(a.judged, b.judged) >= _FEWEST:
-        slowed = [100 * one.slowed / one.judged for one in (a, b)]
-        if slowed[1] - slowed[0] >= 10:
-            found += f", and throttled for {slowed[1]:.0f} % of the time"
+        slowed = [one.slowed / one.judged for one in (a, b)]
+        if slowed[1] - slowed[0] >= 0.1:
+            found += f", and throttled for {percent(slowed[1])} % of the time"
     return f"{found} meanwhile"
 
 
