@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof import loggers, profile_section
+from fastprof.session.history.part import History
+from fastprof.snapshot.history import Change
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the packages
 
@@ -51,6 +54,63 @@ def test_s4_19_tensorboard(tmp_path: Path) -> None:
     for key in KEYS:
         assert [event.step for event in events.Scalars(key)] == [2, 4]
         assert events.Scalars(key)[1].value == pytest.approx(prof.last_metrics[key].value_ms)
+
+
+def test_tensorboard_shows_a_change_of_the_step_time(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with fastprof.Profiler(log_every=2, logger=loggers.TensorBoard(tmp_path / "tb")) as prof:
+        say(prof, "since step 3 steps take 18.0 % longer")
+        for _ in range(4):
+            prof.step()
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    (event,) = events.Tensors("fastprof/changes/text_summary")
+    assert event.step == 2
+    assert event.tensor_proto.string_val == [b"since step 3 steps take 18.0 % longer"]
+
+
+def say(prof: fastprof.Profiler, text: str) -> None:
+    """Let the run find a change with this text."""
+    history = prof._run.parts.of(History)
+    history._say(Change("shift", 2, 0, before_ns=10, after_ns=20, text=text))
+
+
+def test_a_change_is_logged_once_with_the_next_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with fastprof.Profiler(log_every=2, logger=loggers.JSONLines(path)) as prof:
+        for i in range(6):
+            with profile_section("forward"):
+                pass
+            if i == 2:
+                say(prof, "since step 3")
+            prof.step()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line for line in lines if "text" in line] == [{"step": 4, "text": "since step 3"}]
+
+
+def test_a_logger_that_takes_no_text_is_switched_off_and_the_run_goes_on(tmp_path: Path) -> None:
+    class Takes:
+        calls = 0
+
+        def log_metrics(self, metrics: Any, step: int) -> None:
+            Takes.calls += 1
+
+        def log_text(self, text: str, step: int) -> None:
+            raise OSError("the disk is full")
+
+    with fastprof.Profiler(log_every=2, logger=Takes()) as prof:
+        for i in range(8):
+            with profile_section("forward"):
+                pass
+            if i == 2:
+                say(prof, "since step 3")
+            prof.step()
+    assert prof.report().steps.count == 8
+    assert Takes.calls == 2
+    assert any("The metrics logger failed" in note for note in prof.report().notes)
 
 
 def test_s1_36_tensorboard_shows_the_report_without_a_plugin(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_json_lines(tmp_path: Path) -> None:
     ]
 
 
+def test_json_lines_has_texts(tmp_path: Path) -> None:
+    log = loggers.JSONLines(tmp_path / "metrics.jsonl")
+    log.log_text('since step 12,401 "data" +8 ms', 12450)
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 12450, "text": 'since step 12,401 "data" +8 ms'}
+
+
 def test_csv(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     loggers.CSV(path).log_metrics(FIRST, 50)
@@ -136,6 +143,12 @@ def test_wandb_gets_all_metrics_of_a_step_in_one_call() -> None:
     run = Run()
     loggers.WandB(run).log_metrics(FIRST, 50)
     assert run.calls == [(FIRST, {"step": 50})]
+
+
+def test_wandb_gets_texts() -> None:
+    run = Run()
+    loggers.WandB(run).log_text("since step 7", 50)
+    assert run.calls == [({"fastprof/changes": "since step 7"}, {"step": 50})]
 
 
 def test_wandb_with_a_separate_axis() -> None:

@@ -41,6 +41,12 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
+    def log_text(self, text: str, step: int) -> None:
+        """Write what the run says of a change as the text ``fastprof/changes``."""
+        add_text = getattr(self._writer, "add_text", None)
+        if callable(add_text):
+            add_text("fastprof/changes", text, step)
+
     def log_report(self, report: Any, step: int) -> None:
         """Write the summary of a :class:`~fastprof.Report` at ``step``."""
         add_text = getattr(self._writer, "add_text", None)

@@ -164,6 +164,7 @@ def make_parts(run: Shared, options: Options) -> Parts:
         own_time,
         run.report,
         lambda: {**ranks.metrics, **stages.metrics(), **history.metrics()},
+        history.texts,
         pace if options.log_every else None,
     )
     budget = Budget(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ class History(Part):
         self._open: Suspicion | None = None
         self._waited = 0
         self._said = 0
+        self._texts: deque[str] = deque()  # for loggers, not taken yet
         self._change_percent = 0.0
         self._segments: Segments | None = None
         self._due = 0.0
@@ -160,6 +162,7 @@ class History(Part):
     def _say(self, change: Change) -> None:
         if change.after_ns > change.before_ns and self._said < _MOST_SAID:
             self._said += 1
+            self._texts.append(change.text)
             self._faults.log(f"fastprof: {change.text}")
 
     def metrics(self) -> Mapping[str, float]:
@@ -167,6 +170,11 @@ class History(Part):
         if self._watcher is None or not (self._watcher.knows or self._change_percent):
             return {}
         return {"profile/train/step_ms_change_percent": self._change_percent}
+
+    def texts(self) -> Iterator[str]:
+        """Yield the changes that were logged since the last call."""
+        while self._texts:
+            yield self._texts.popleft()
 
     def end(self, count: int) -> None:
         """Make the last segment, if there were others: it needs some steps."""

@@ -1,7 +1,7 @@
 """Passes the metrics of a run to its logger."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fastprof.capture.options import Recorder
@@ -24,6 +24,7 @@ class MetricEmitter(Part):
         logger: the program's; None: metrics are kept, not logged.
         report: returns the report of the run.
         others: returns further values of each emission.
+        texts: returns texts since the last call, for a logger with ``log_text(text, step)``.
         pace: when metrics are due that neither a logger nor the program takes; None: as others.
 
     Raises:
@@ -43,6 +44,7 @@ class MetricEmitter(Part):
         own_time: OwnTime,
         report: Callable[[], Report],
         others: Callable[[], Mapping[str, float]],
+        texts: Callable[[], Iterable[str]],
         pace: Pace | None,
     ) -> None:
         self._every = every
@@ -53,10 +55,12 @@ class MetricEmitter(Part):
         self._log: LogCall | None = None if logger is None else log_call(logger)
         self._report = report
         self._others = others
+        self._texts = texts
         self._is_primary = is_primary
         self._faults = faults
         #: A logger that takes the report of the run as well.
         self._log_report = getattr(logger, "log_report", None)
+        self._log_text = getattr(logger, "log_text", None)
         self._last: dict[str, Metric] = {}
 
     def latest(self) -> dict[str, Metric]:
@@ -102,9 +106,14 @@ class MetricEmitter(Part):
         values = {key: metric.value_ms for key, metric in taken.items()}
         if split == "train":
             values.update(self._others())
-        if not values or self._log is None or not self._is_primary():
+        if self._log is None or not self._is_primary():
             return
-        self._guarded(self._log, values)
+        if values:
+            self._guarded(self._log, values)
+        if split == "train" and callable(self._log_text):
+            for text in self._texts():
+                if self._log is not None:
+                    self._guarded(self._log_text, text)
 
     def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
         began = clock()
