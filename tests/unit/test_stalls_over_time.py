@@ -168,20 +168,30 @@ def test_joining_segments_keeps_the_longest_steps_and_their_part() -> None:
 # ---- passes
 
 
-def passes(ms_of: Callable[[int], float], count: int = 30) -> list[Lasting]:
-    """Return what is found in a run with a validation in each third segment."""
+def passes(
+    ms_of: Callable[[int], float],
+    count: int = 30,
+    recorded: Callable[[int], float] = lambda number: 1.0,
+    stage_of: Callable[[int], int] = lambda number: 0,
+) -> list[Lasting]:
+    """Return what is found in a run with a validation in each third segment.
+
+    ``recorded`` is the part of a validation's time that is known of its function.
+    """
     watcher, found, drawn = PassWatcher("validation"), [], random.Random(2)
     for i, segment in enumerate(run(every(10**9, 0), segments=3 * count)):
         part = [0.0, 0.7, 0.3][i % 3]  # it begins in one segment and ends in the next
         ns = round(ms_of(i // 3) * 1e6 * part * drawn.gauss(1, 0.005))
-        spent = spent_of({3: (1, ns)}) if ns else segment.spent
+        known = round(ns * recorded(i // 3))
+        spent = spent_of({3: (1, known)}) if known else segment.spent
         change = watcher.add(
             replace(
                 segment,
                 phases_ns=(0,) * VALIDATION + (ns,),
                 passes=Passes(int(i % 3 == 1), 0),
                 spent=spent,
-            )
+            ),
+            stage_of(i // 3),
         )
         if change is not None:
             found.append(change)
@@ -196,6 +206,24 @@ def test_a_validation_that_takes_longer_is_found_with_its_function() -> None:
     assert ") a validation takes 30" in text or ") a validation takes 29" in text
     assert "% longer (2.6" in text or "% longer (2.5" in text
     assert text.endswith(": most of the difference in evaluate (train.py:20)")
+
+
+def test_a_function_of_validation_that_differs_by_more_than_the_change_is_not_named() -> None:
+    """Most validations are recorded without functions."""
+    (found,) = passes(
+        lambda number: 2000 if number < 15 else 2600,
+        recorded=lambda number: 1.0 if number >= 15 else 0.1,
+    )
+    assert " in evaluate" not in lasting_sentence(found, CONTEXTS, KEYS, 0)
+
+
+def test_a_function_with_less_than_half_of_a_longer_validation_is_not_named() -> None:
+    (found,) = passes(lambda n: 2000 if n < 15 else 2600, recorded=lambda number: 0.4)
+    assert "of the difference" not in lasting_sentence(found, CONTEXTS, KEYS, 0)
+
+
+def test_a_validation_of_another_stage_is_no_longer_one() -> None:
+    assert passes(lambda n: 2000 if n < 15 else 2600, stage_of=lambda n: int(n >= 15)) == []
 
 
 def test_a_validation_that_ever_grows_is_found() -> None:
@@ -219,4 +247,4 @@ def test_passes_of_no_length_have_no_line() -> None:
 def test_without_a_number_of_passes_nothing_is_found() -> None:
     watcher = PassWatcher("checkpoint")
     for segment in run(every(10**9, 0), segments=10):
-        assert watcher.add(replace(segment, phases_ns=(5,) * 10)) is None
+        assert watcher.add(replace(segment, phases_ns=(5,) * 10), 0) is None

@@ -151,11 +151,12 @@ class History(Part):
 
     def _look_aside(self, made: Segment, segments: Segments) -> None:
         """Look for changes of what is in no usual step: long steps, validation, checkpoints."""
-        found = None if self._stalls is None else self._stalls.add(made, self._stage())
+        stage = self._stage()
+        found = None if self._stalls is None else self._stalls.add(made, stage)
         if found is not None:
             self._say(segments.explained_stalls(found))
         for watcher in self._pass_watchers:
-            lasting = watcher.add(made)
+            lasting = watcher.add(made, stage)
             if lasting is not None:
                 self._say(segments.explained_passes(lasting))
 

@@ -19,6 +19,9 @@ PHASES = ("validation", "checkpoint")
 #: Shorter passes are none that anyone waits for, in ns.
 _LEAST_NS = 50_000_000
 _KEPT, _FEWEST_DRIFT = 64, 20
+#: A function is named with this part of a change: few passes may have been recorded with functions,
+#: so its difference may be many times the change.
+_MOST_OF = (0.5, 1.5)
 _NAMES = {"validation": "a validation takes", "checkpoint": "a checkpoint takes"}
 
 
@@ -47,9 +50,12 @@ class PassWatcher:
         self._segments: list[Segment] = []
         #: The segments of the last passes, which may go on.
         self._open: Segment | None = None
+        self._stage = 0
 
-    def add(self, segment: Segment) -> Lasting | None:
-        """Add a segment; return a change."""
+    def add(self, segment: Segment, stage: int) -> Lasting | None:
+        """Add a segment of the run's current stage; return a change."""
+        if stage != self._stage:
+            self._values, self._segments, self._open, self._stage = [], [], None, stage
         ns, begun = self._of(segment)
         found = None
         if self._open is not None and (begun or not ns):
@@ -108,7 +114,7 @@ def lasting_sentence(
         found.append(functions(whole, contexts, keys, times, lambda phase, _: phase == number))
     last = lasting.since[-1]
     end = f" by step {number_text(last.first + last.steps)}" if lasting.drift else ""
-    where = place_of(found[0], found[1], since_ms - before_ms)
+    where = place_of(found[0], found[1], since_ms - before_ms, _MOST_OF)
     size = f"{percent(abs(grown))} %"
     what = f"ever {word}, {size}{end}" if lasting.drift else f"{size} {word}"
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ def place_of(
     before: dict[tuple[str, str, int], float],
     since: dict[tuple[str, str, int], float],
     wanted_ms: float,
+    parts: tuple[float, float] = (CAUSE, math.inf),
 ) -> str:
     """Return the function that has most of a difference, as `` in name (file:line)``, or nothing.
 
@@ -94,6 +96,7 @@ def place_of(
         before: times of functions before the change.
         since: and since then.
         wanted_ms: the difference.
+        parts: the function's difference is at least and at most this part of it.
     """
     differences = {
         place: since.get(place, 0.0) - before.get(place, 0.0) for place in before | since
@@ -101,7 +104,7 @@ def place_of(
     if not differences:
         return ""
     place = max(differences, key=lambda place: differences[place] * wanted_ms)
-    if differences[place] / wanted_ms < CAUSE:
+    if not parts[0] <= differences[place] / wanted_ms <= parts[1]:
         return ""
     name, file, line = place
     return f" in {name} ({os.path.basename(file)}:{line})"
