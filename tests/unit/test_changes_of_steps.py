@@ -165,6 +165,23 @@ def test_a_wait_that_became_shorter_meanwhile_is_named() -> None:
     assert "in spite" not in changes.text_of(change)
 
 
+def test_the_metric_is_known_from_the_earliest_moment_at_which_a_change_can_be_found() -> None:
+    found, knew = [], set()
+    for planted in range(10, 60):
+        watcher, drawn = Watcher(), random.Random(3)
+        known = None
+        for i in range(100):
+            kind = changes.KINDS[0] if i >= planted else None
+            change = watcher.add(changes.segment(i, drawn, kind, 1.0, 0.0005), 0)
+            if watcher.knows and known is None:
+                known = i
+            if change is not None and not change.drift:
+                found.append(i)
+                break
+        knew.add(known)
+    assert knew == {min(found)}
+
+
 def test_another_stage_begins_anew() -> None:
     watcher, drawn = Watcher(), random.Random(3)
     for i in range(120):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastprof.comparison.stats.changepoint import FEWEST_BEFORE, FEWEST_SINCE, Found, Watch
+from fastprof.comparison.stats.changepoint import KNOWN, LASTS, Found, Watch
 from fastprof.snapshot.history import Segment, SegmentSteps, bounds
 
 #: Segments at the beginning that are no measure: the full look, caches, clocks.
@@ -53,7 +53,7 @@ class Watcher:
     @property
     def knows(self) -> bool:
         """Whether there are enough segments to find a change."""
-        return self._wall.count >= 2 * (FEWEST_BEFORE + FEWEST_SINCE)
+        return self._wall.count >= KNOWN + LASTS
 
     def add(self, segment: Segment, stage: int) -> Suspicion | None:
         """Add a segment of the run's current stage; return a change."""
