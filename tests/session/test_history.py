@@ -13,6 +13,7 @@ import pytest
 from fastprof.results.saved import load
 from fastprof.session.faults import Faults
 from fastprof.session.history.part import History
+from fastprof.snapshot.history import Change
 from helpers import child_env, run_child
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
@@ -152,6 +153,14 @@ def test_the_end_of_the_run_waits_for_a_segment_that_is_being_made() -> None:
     history.end(100)
     other.join()
     assert taken == [1]
+
+
+def test_long_steps_are_logged_also_if_the_means_of_all_steps_hide_them() -> None:
+    """The means may be of steps with functions on one side, of those without on the other."""
+    history = History(None, lambda: None, Faults())
+    for kind in ("stalls", "shift", "validation"):
+        history._say(Change(kind, 100, 10**9, 120, 110, f"{kind} of a test"))
+    assert list(history.texts()) == ["stalls of a test"]
 
 
 def test_each_run_of_a_process_has_its_history(tmp_path) -> None:

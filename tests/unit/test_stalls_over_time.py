@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -41,20 +42,22 @@ def every(period: int, ms: float, since: int = 0) -> Stall:
     return lambda n: round(ms * 1e6) if n >= since and n % period == 50 else 0
 
 
-def run(stall: Stall, segments: int = 120, full: bool = False) -> Iterable[Segment]:
+def run(
+    stall: Stall, segments: int = 120, full: bool = False, steps: int = _STEPS
+) -> Iterable[Segment]:
     """Return segments of steps of 40 ms, of which some take as long as ``stall`` says."""
     drawn, at_ns = random.Random(3), 0
     for i in range(segments):
-        numbers = range(i * _STEPS, (i + 1) * _STEPS)
+        numbers = range(i * steps, (i + 1) * steps)
         kinds = numbers[:10], numbers[10:]
         if full:
             kinds = numbers, numbers[:0]
-        made = [steps(part, stall, drawn) for part in kinds]
+        made = [steps_of(part, stall, drawn) for part in kinds]
         ns = sum(one.sum_ns for one in made)
         saved = sum(map(stall, kinds[0]))
         yield Segment(
             numbers[0],
-            _STEPS,
+            steps,
             at_ns,
             at_ns + ns,
             *made,
@@ -63,7 +66,7 @@ def run(stall: Stall, segments: int = 120, full: bool = False) -> Iterable[Segme
         at_ns += ns
 
 
-def steps(numbers: range, stall: Stall, drawn: random.Random) -> SegmentSteps:
+def steps_of(numbers: range, stall: Stall, drawn: random.Random) -> SegmentSteps:
     times = [stall(n) or round(_USUAL * drawn.gauss(1, 0.01)) for n in numbers]
     counts: dict[int, int] = {}
     for ns in times:
@@ -124,6 +127,34 @@ def test_irregular_stalls_are_counted() -> None:
     (text,) = lines(run(lambda n: 1_000_000_000 * (n in chosen), segments=400))
     assert " steps take 1.00 s (usually 4" in text
     assert "every" not in text
+
+
+def test_of_many_long_steps_the_usual_time_is_said_and_not_that_of_the_longest() -> None:
+    """Of a segment few of them are kept one by one."""
+    drawn = random.Random(4)
+    ms = {n: drawn.uniform(200, 900) for n in range(48_000, 75_000) if drawn.random() < 0.01}
+    (text,) = lines(run(lambda n: round(1e6 * ms.get(n, 0)), segments=50, steps=1500))
+    took = re.search(r" steps take (\d+) ms \(usually 4.*: (\d+) ms of it in checkpoint", text)
+    assert took, text
+    assert 530 <= int(took[1]) <= 570
+    assert int(took[1]) - 60 <= int(took[2]) < int(took[1])
+
+
+def test_the_period_of_the_longest_of_many_long_steps_is_not_said() -> None:
+    def stall(n: int) -> int:
+        return (10**9 + (n % 200 == 50)) if n >= 64_000 and n % 100 == 50 else 0
+
+    (text,) = lines(run(stall, segments=50, steps=2000))
+    assert "every" not in text
+    assert re.search(r" of [\d,]+ steps take (1\.0\d s|99\d ms) \(usually 4", text)
+
+
+def test_long_steps_that_take_ever_more_time_are_found_with_their_part() -> None:
+    said = lines(run(lambda n: round(1e9 + 2e4 * n) * (n % 125 == 50), segments=200))
+    drifts = [text for text in said if "ever" in text]
+    assert drifts
+    for text in drifts:
+        assert re.search(r"long steps take ever more time, in all [\d.]+ % more by step ", text)
 
 
 def test_stalls_that_end_have_no_line() -> None:

@@ -161,7 +161,9 @@ class History(Part):
                 self._say(segments.explained_passes(lasting))
 
     def _say(self, change: Change) -> None:
-        if change.after_ns > change.before_ns and self._said < _MOST_SAID:
+        # Of stalls the means are no measure: those of one side may be of steps without functions.
+        is_longer = change.kind == "stalls" or change.after_ns > change.before_ns
+        if is_longer and self._said < _MOST_SAID:
             self._said += 1
             self._texts.append(change.text)
             self._faults.log(f"fastprof: {change.text}")

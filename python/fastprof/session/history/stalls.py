@@ -81,15 +81,14 @@ def _value(segment: Segment) -> float:
 
 
 def _are_named(since: Sequence[Segment]) -> bool:
-    count = sum(_long(one)[0] for one in since)
+    count = _count(since)
     steps = sum(one.full.count + one.plain.count for one in since)
     return FEWEST <= count <= _MOST * steps and len(long_steps(since)) >= FEWEST
 
 
 def _extended(recent: Sequence[Segment], ago: int) -> int:
     """Return how many segments ago the stalls began: a little earlier if their period goes on."""
-    since = long_steps(recent[len(recent) - ago :])
-    period = period_of(since)
+    since, period = long_steps(recent[len(recent) - ago :]), _period(recent[len(recent) - ago :])
     if period is None:
         return ago
     first, least = since[0][0], median(row[1] for row in since) / 2
@@ -116,6 +115,10 @@ def _long(segment: Segment) -> tuple[int, float]:
             count += n
             more += n * ((low + end) / 2 - middle)
     return count, more
+
+
+def _count(parts: Sequence[Segment]) -> int:
+    return sum(_long(one)[0] for one in parts)
 
 
 def share(parts: Sequence[Segment]) -> float:
@@ -145,6 +148,20 @@ def period_of(rows: Sequence[Sequence[int]]) -> int | None:
     return usual if off <= max(1, _REGULAR * usual) else None
 
 
+def _period(parts: Sequence[Segment]) -> int | None:
+    """Return the period of the long steps, if all of them were kept."""
+    rows = long_steps(parts)
+    return period_of(rows) if len(rows) == _count(parts) else None
+
+
+def _long_ns(parts: Sequence[Segment]) -> float:
+    """Return how long a long step takes: the median; the mean, if only the longest were kept."""
+    rows, count = long_steps(parts), _count(parts)
+    if len(rows) == count:
+        return median(row[1] for row in rows)
+    return usual_ns(side_of(parts).steps) + sum(_long(one)[1] for one in parts) / max(1, count)
+
+
 def stalls_sentence(
     stalls: Stalls,
     sections: Sequence[str],
@@ -157,29 +174,26 @@ def stalls_sentence(
     usual_ms = usual_ns(side_of(stalls.since).steps) / 1e6
     when = f"since step {number_text(stalls.first + 1)} ({moment(began_unix_ms, stalls.at_ns)})"
     part = f"{percent(share(stalls.since))} %"
-    what = f"{_what(rows, stalls.since, 'takes')} (usually {duration(usual_ms)})"
+    what = f"{_what(stalls.since, 'takes')} (usually {duration(usual_ms)})"
     if stalls.drift:
         last = stalls.since[-1]
         end = number_text(last.first + last.steps)
-        head = f"{when} long steps take ever more time, {part} more than usual steps by step {end}"
+        head = f"{when} long steps take ever more time, in all {part} more by step {end}"
         head = f"{head}: {what}"
     else:
         head = f"{when} {what}, in all {part} more time"
-    earlier = long_steps(stalls.before)
     before = ""
-    if len(earlier) >= FEWEST:
-        before = f"; before, {_what(earlier, stalls.before, 'took')}"
+    if len(long_steps(stalls.before)) >= FEWEST:
+        before = f"; before, {_what(stalls.before, 'took')}"
     return f"{head}{_causes(stalls, rows, usual_ms, sections, contexts, keys)}{before}"
 
 
-def _what(rows: Sequence[Sequence[int]], parts: Sequence[Segment], takes: str) -> str:
-    time = duration(median(row[1] for row in rows) / 1e6)
-    period = period_of(rows)
+def _what(parts: Sequence[Segment], takes: str) -> str:
+    time, period = duration(_long_ns(parts) / 1e6), _period(parts)
     if period is not None:
         return f"every {number_text(period)} steps a step {takes} {time}"
-    count = sum(_long(one)[0] for one in parts)
     steps = sum(one.steps for one in parts)
-    return f"{number_text(count)} of {number_text(steps)} steps {takes[:4]} {time}"
+    return f"{number_text(_count(parts))} of {number_text(steps)} steps {takes[:4]} {time}"
 
 
 def _causes(
@@ -193,16 +207,17 @@ def _causes(
     """Return what most of the long steps' time is."""
     whole = sum(row[1] for row in rows) / 1e6
     more = whole - len(rows) * usual_ms
+    scale = _long_ns(stalls.since) / 1e6 / whole
     found = []
     for section in sorted({row[2] for row in rows if row[2] >= 0}):
         ms = sum(row[3] for row in rows if row[2] == section) / 1e6
         if ms >= max(CAUSE * more, whole / 2):
             where = _function(stalls, sections[section], contexts, keys)
-            found.append(f"{duration(ms / len(rows))} of it in {sections[section]}{where}")
+            found.append(f"{duration(scale * ms)} of it in {sections[section]}{where}")
     for name, at in (("garbage collection", 4), ("waiting for a CPU", 5)):
         ms = sum(row[at] for row in rows) / 1e6
         if ms >= CAUSE * more:
-            found.append(f"{duration(ms / len(rows))} of it {name}")
+            found.append(f"{duration(scale * ms)} of it {name}")
     return f": {', '.join(found)}" if found else ""
 
 
