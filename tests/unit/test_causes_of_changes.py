@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fastprof.session.history.causes import CAUSES
+from fastprof.session.history.meanwhile import Meanwhile
 from fastprof.session.history.watcher import Watcher
+from fastprof.snapshot.codec import Known, read
 from fastprof.snapshot.history import Segment
 from fastprof.snapshot.history_sums import GpuClock, Loading, added, grown
 from helpers import imported_script
@@ -51,14 +54,15 @@ def loading(blocked: int, load_ms: int, workers: int = 4):
 
 def test_slow_workers_of_the_loader_are_named() -> None:
     assert (
-        "the loop waits for 90.0 % of the batches of the loader's workers instead of 4.00 %, 19.8 "
-        "ms per batch instead of 0.880 ms; a worker takes 120 ms for one instead of 40.0 ms"
+        "the loop waits for 90.0 % of the batches of the loader's workers instead of 4.00 % (19.8 "
+        "ms per batch instead of 0.880 ms, a worker takes 120 ms for one instead of 40.0 ms)"
     ) in line(loading(90, 120), DATA)
 
 
 def test_a_loader_with_fewer_workers_is_named() -> None:
     text = line(loading(90, 40, workers=2), DATA)
-    assert "; it has 2 workers instead of 4" in text
+    assert "instead of 0.880 ms, 2 workers instead of 4)" in text
+    assert ";" not in text
     assert "a worker takes" not in text
 
 
@@ -93,6 +97,40 @@ def test_a_slower_clock_of_the_gpu_is_named_with_its_heat() -> None:
     ) in text
     assert "throttled" not in line(clock(1200), changes.Kind("forward", 1))
     assert "GPU" not in line(clock(1740, 5), changes.Kind("forward", 1))
+
+
+def test_the_clock_of_several_gpus_is_their_mean() -> None:
+    def plant(segment: Segment, since: bool) -> Segment:
+        made = clock(1200)(segment, since)
+        assert made.gpu_clock is not None
+        return replace(made, gpu_clock=replace(made.gpu_clock, devices=4))
+
+    text = line(plant, changes.Kind("forward", 1))
+    assert "; the mean clock of 4 GPUs is 1200 MHz instead of 1755 MHz at 84 °C" in text
+
+
+def test_the_number_of_gpus_is_that_of_those_with_a_clock() -> None:
+    none = {"sm_clock_mhz": None, "temperature_c": None, "reasons": None}
+    health = ({**none, "sm_clock_mhz": (3, 3600)}, None, none, {**none, "sm_clock_mhz": (1, 900)})
+    recorder = SimpleNamespace(gpu_status=lambda: {"health": health})
+    meanwhile = Meanwhile(recorder, lambda: (-1, None), lambda: None)
+    assert meanwhile._clock() == GpuClock(4, 4500, 0, 0, 0, 0, 2)
+
+
+def test_the_number_of_gpus_is_no_sum() -> None:
+    a, b = GpuClock(1, 1500, 1, 70, 1, 0, 2), GpuClock(3, 4500, 3, 210, 3, 1, 2)
+    assert grown(b, a) == GpuClock(2, 3000, 2, 140, 2, 1, 2)
+    assert added(a, b) == GpuClock(4, 6000, 4, 280, 4, 1, 2)
+    old = GpuClock(1, 1500, 1, 70, 1, 0)  # of an earlier version
+    assert added(old, old) == GpuClock(2, 3000, 2, 140, 2, 0)
+    assert grown(old, old) == GpuClock(0, 0, 0, 0, 0, 0)
+
+
+def test_a_saved_clock_without_a_number_of_gpus_is_read() -> None:
+    clock = GpuClock(1, 1500, 1, 70, 1, 0)
+    saved = clock.to_dict()
+    saved.pop("devices", None)
+    assert read(GpuClock, saved, "clock", Known({})) == clock
 
 
 def counted(name: str, per_step: int):

@@ -251,7 +251,7 @@ def _functions(report: Report, width: int, most: int) -> list[str]:
 
 
 def _changes(report: Report, width: int) -> list[str]:
-    """Return the latest changes of the step time during the run."""
+    """Return the latest of what changed during the run: step times, long steps, passes."""
     lines: list[str] = []
     for text in changes_of(report.snapshot)[-_MOST_CHANGES:]:
         lines += wrapped(f"{text[:1].upper()}{shortened(text[1:], 1000)}.", width, rest="  ")

@@ -85,7 +85,7 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
 
 
 def changes_of(snapshot: Snapshot) -> list[str]:
-    """Return sentences on changes of the step time during the run."""
+    """Return sentences on what changed during the run: step times, long steps, passes."""
     history = snapshot.history
     return [] if history is None else [printable(change.text) for change in history.changes]
 

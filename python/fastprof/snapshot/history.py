@@ -177,9 +177,9 @@ CHANGES = ("shift", "drift", "stalls", "validation", "checkpoint")
 class Change(Record):
     """A change that was found: times before and since step ``first``, in ns.
 
-    They are means of all steps, or of passes.  ``at_ns`` is when that step began,
-    in ns since the start of the run.  ``text`` says so with the causes that were found, and nothing
-    else.
+    They are means of all steps, or of passes.  ``at_ns`` is when that step began, of long steps and
+    of passes when their segment did, in ns since the start of the run.  ``text`` says so with the
+    causes that were found, and nothing else.
     """
 
     kind: Annotated[str, Choice(*CHANGES)]

@@ -24,9 +24,10 @@ class Loading(Record):
 
 @dataclass(frozen=True, slots=True)
 class GpuClock(Record):
-    """Samples of a GPU: the sums of its clock in MHz, and of its temperature in C.
+    """Samples of the process's GPUs: sums of their clocks in MHz, and temperatures in C.
 
     Of ``judged`` samples ``slowed`` had clocks that were throttled, not only by the power cap.
+    They are of ``devices`` GPUs (None: unknown).
     """
 
     clocks: Count
@@ -35,6 +36,7 @@ class GpuClock(Record):
     temperature_c: Count
     judged: Count
     slowed: Count
+    devices: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +47,29 @@ class Passes(Record):
     checkpoint: Count
 
 
+#: Places of what is no sum: the later one counts.
+_NO_SUMS: dict[type[Record], int] = {Loading: 0, GpuClock: 6}
+
 _R = TypeVar("_R", Loading, GpuClock, Passes)
 
 
 def added(a: _R | None, b: _R | None) -> _R | None:
     """Return the sums of two neighbours; None: one of them is unknown."""
-    if a is None or b is None:
-        return None
-    sums = [x + y for x, y in zip(astuple(a), astuple(b), strict=True)]
-    if isinstance(b, Loading):
-        sums[0] = b.workers
-    return type(b)(*sums)
+    return None if a is None or b is None else _with(b, a, 1)
 
 
 def grown(now: _R | None, before: _R | None) -> _R | None:
     """Return the sums since ``before``; None: unknown, or they began anew."""
     if now is None or before is None:
         return None
-    sums = [x - y for x, y in zip(astuple(now), astuple(before), strict=True)]
-    if isinstance(now, Loading):
-        sums[0] = now.workers
-    return type(now)(*sums) if min(sums) >= 0 else None
+    made = _with(now, before, -1)
+    return made if min(n or 0 for n in astuple(made)) >= 0 else None
+
+
+def _with(later: _R, other: _R, factor: int) -> _R:
+    pairs = zip(astuple(later), astuple(other), strict=True)
+    sums = [(x or 0) + factor * (y or 0) for x, y in pairs]
+    at = _NO_SUMS.get(type(later))
+    if at is not None:
+        sums[at] = astuple(later)[at]
+    return type(later)(*sums)

@@ -90,19 +90,18 @@ def _workers(of: Compared) -> str:
     parts = [percent(one.blocked / one.batches) for one in (a, b)]
     if (waits[1] - waits[0]) / of.ms < CAUSE:
         return ""
-    found = (
-        f"the loop waits for {parts[1]} % of the batches of the loader's workers instead of "
-        f"{parts[0]} %, {duration(waits[1])} per batch instead of {duration(waits[0])}"
-    )
+    more = [f"{duration(waits[1])} per batch instead of {duration(waits[0])}"]
     if a.workers != b.workers:
-        found += f"; it has {plural(b.workers, 'worker')} instead of {a.workers}"
+        more.append(f"{plural(b.workers, 'worker')} instead of {a.workers}")
     if min(a.loads, b.loads) >= _FEWEST:
         loads = [one.load_ns / one.loads / 1e6 for one in (a, b)]
         if loads[1] >= _SLOWER * loads[0]:
-            found += (
-                f"; a worker takes {duration(loads[1])} for one instead of {duration(loads[0])}"
-            )
-    return found
+            each = [duration(ms) for ms in loads]
+            more.append(f"a worker takes {each[1]} for one instead of {each[0]}")
+    return (
+        f"the loop waits for {parts[1]} % of the batches of the loader's workers instead of "
+        f"{parts[0]} % ({', '.join(more)})"
+    )
 
 
 def _ranks(of: Compared) -> str:
@@ -122,7 +121,8 @@ def _gpu_clock(of: Compared) -> str:
     mhz = [one.clock_mhz / one.clocks for one in (a, b)]
     if mhz[1] > (1 - _CLOCK) * mhz[0]:
         return ""
-    found = f"the GPU's clock is {mhz[1]:.0f} MHz instead of {mhz[0]:.0f} MHz"
+    whose = f"mean clock of {b.devices} GPUs" if (b.devices or 0) > 1 else "GPU's clock"
+    found = f"the {whose} is {mhz[1]:.0f} MHz instead of {mhz[0]:.0f} MHz"
     if min(a.temperatures, b.temperatures) >= _FEWEST:
         heat = [one.temperature_c / one.temperatures for one in (a, b)]
         found += f" at {heat[1]:.0f} \N{DEGREE SIGN}C instead of {heat[0]:.0f} \N{DEGREE SIGN}C"

@@ -77,4 +77,5 @@ class Meanwhile:
             summed("temperature_c", 1),
             sum(one["samples"] for one in reasons),
             sum(one["slowed"] for one in reasons),
+            sum(bool(one["sm_clock_mhz"]) for one in devices),
         )
