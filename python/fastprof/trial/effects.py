@@ -9,9 +9,11 @@ import copy
 import functools
 import gc
 import logging
+import os
 import queue
 import sys
 import threading
+from collections import deque
 from contextlib import nullcontext
 from typing import Any
 
@@ -71,48 +73,92 @@ def freeze(changes: Changes, name: str, values: Values) -> None:
     changes.at_first_step(name, begin)
 
 
+#: Where handlers are whose way to write is known; others may do more than that.
+_WRITES = ("logging", "logging.handlers")
+#: The attribute of a handler with the records that wait for the writer.
+_WAITING = "_fastprof_waiting"
+
+
 def queued_logging(changes: Changes, name: str, values: Values) -> None:
-    """Let a thread write what handlers of logging with a stream or file write."""
+    """Let a thread write what handlers of logging with a stream or file write.
+
+    The program does not wait for a write, as with a QueueHandler: it does not take the handler's
+    lock, which the writer holds meanwhile.
+    """
+    #: A handler for each record that waits, in their order.
     waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    process = os.getpid()
 
     def write() -> None:
-        while (item := waiting.get()) is not None:
-            real, handler, record = item
-            with handler.lock or nullcontext():  # as Handler.handle(): it may be closed meanwhile
-                real(handler, record)
+        while (handler := waiting.get()) is not None:
+            _write(handler, 1)
 
     writer = threading.Thread(target=write, name="fastprof-log", daemon=True)
+    handle = logging.StreamHandler.handle
+
+    @functools.wraps(handle)
+    def queued(handler: Any, record: Any) -> Any:
+        writes = getattr(handler.emit, "__module__", None) in _WRITES
+        # A forked process has no writer.
+        if not writes or threading.current_thread() is writer or not writer.is_alive():
+            return handle(handler, record)
+        passed = handler.filter(record)
+        if not passed:
+            return passed
+        record = passed if isinstance(passed, logging.LogRecord) else record
+        later = copy.copy(record)
+        try:  # as QueueHandler.prepare(): the program may change the arguments later
+            later.msg = record.getMessage()
+        except own_errors():  # reporting that is the handler's task
+            with handler.lock or nullcontext():
+                handler.emit(record)
+            return passed
+        later.args = None
+        vars(handler).setdefault(_WAITING, deque()).append(later)
+        waiting.put(handler)
+        changes.count(name)
+        return passed
 
     def finish() -> None:
+        if os.getpid() != process:
+            return
         waiting.put(None)
         writer.join(10.0)
+        while not writer.is_alive() and not waiting.empty():  # another thread logs meanwhile
+            if (handler := waiting.get()) is not None:
+                _write(handler, 1)
 
-    for kind in (logging.StreamHandler, logging.FileHandler):
-        _queue_emits(changes, name, kind, waiting, writer)
+    changes.replace(logging.StreamHandler, "handle", queued)
+    for kind, method in (
+        (logging.StreamHandler, "close"),
+        (logging.FileHandler, "close"),
+        (logging.StreamHandler, "setStream"),
+    ):
+        _write_before(changes, kind, method, process)
     writer.start()
     atexit.register(finish)
 
 
-def _queue_emits(changes: Changes, name: str, kind: Any, waiting: Any, writer: Any) -> None:
-    real = kind.emit
+def _write(handler: Any, most: int = sys.maxsize) -> None:
+    """Write records that wait for the writer; they may have been written since."""
+    with handler.lock or nullcontext():
+        waiting = vars(handler).get(_WAITING, ())
+        for _ in range(min(most, len(waiting))):  # others may log meanwhile
+            handler.emit(waiting.popleft())
 
-    @functools.wraps(real)
-    def emit(handler: Any, record: Any) -> None:
-        # A forked process has no writer.
-        if threading.current_thread() is writer or not writer.is_alive():
-            real(handler, record)
-            return
-        queued = copy.copy(record)
-        try:  # as QueueHandler.prepare(): the program may change the arguments later
-            queued.msg = record.getMessage()
-        except own_errors():  # reporting that is the handler's task
-            real(handler, record)
-            return
-        queued.args = None
-        changes.count(name)
-        waiting.put((real, handler, queued))
 
-    changes.replace(kind, "emit", emit)
+def _write_before(changes: Changes, kind: Any, method: str, process: int) -> None:
+    """Let a method of handlers write what waits first: whoever calls it may hold the lock."""
+    original = getattr(kind, method)
+
+    @functools.wraps(original)
+    def after_writing(handler: Any, *args: Any, **kwargs: Any) -> Any:
+        with handler.lock or nullcontext():
+            if os.getpid() == process:  # a forked process leaves it to its parent
+                _write(handler)
+            return original(handler, *args, **kwargs)
+
+    changes.replace(kind, method, after_writing)
 
 
 def non_blocking(changes: Changes, name: str, values: Values) -> None:
