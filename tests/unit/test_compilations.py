@@ -168,7 +168,10 @@ def test_a_value_from_a_graph_break_is_called_so_and_its_fix_is_to_have_none() -
     (found,) = (f for f in examine(report).findings if f.rule == "compiling-again")
     assert "the value from the graph break changed (4.23608, 4.61299)" in found.evidence[0]
     assert found.fix == (
-        "Remove the graph break in line 57, whose value changes, or keep that a tensor.",
+        (
+            "Remove the graph break in line 57, whose value changes, or keep its value a tensor (no "
+            ".item())."
+        ),
         "Keep the value a tensor in the compiled code, and read it after the step.",
     )
     # A local variable after a graph break cannot be marked.
@@ -179,6 +182,12 @@ def test_a_value_from_a_graph_break_is_called_so_and_its_fix_is_to_have_none() -
         "torch._dynamo.mark_dynamic for the argument of forward that decides dimension 1 of x, or "
         "pad to a few lengths."
     )
+
+
+@pytest.mark.parametrize("name", ["stack1", "_stack2"])
+def test_a_variable_of_the_program_may_have_a_name_like_torchs_values(name: str) -> None:
+    found = reason_of(f"2/0: L['{name}'] == 3  # y = x * {name}")
+    assert (found.kind, found.what) == ("value", name)
 
 
 def test_a_limit_is_in_the_first_sentence_which_a_screen_always_has() -> None:

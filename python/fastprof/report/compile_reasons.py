@@ -27,7 +27,7 @@ _EQUAL = re.compile(r"^(?:not )?(.+?) (?:==|is) (.+?)(?:\s+#|\s*$)", re.M)
 _KEYED = re.compile(r"\b[LG]\['(\w+)'\]")
 _KEYWORD = re.compile(r"\bkwargs\['(\w+)'\]")
 _NAME = re.compile(rf"[A-Za-z_][\w.\[\]'\"]*$|{FROM_BREAK}$")
-_STACK = re.compile(r"_*stack\d+$")
+_STACK = re.compile(r"___stack\d+$")
 _FLOAT = re.compile(r"-?\d+\.\d{6,}(e-?\d+)?$")
 _FLAG = re.compile(r"^(?:not )?(\S+)\s+#")
 _SKIPPED = re.compile(

@@ -156,7 +156,10 @@ def _fix(reason: Reason, row: CompileRow) -> str:
     what = reason.what
     if FROM_BREAK in what:
         at = f" in line {row.after_line}" if row.after_line else ""
-        return f"Remove the graph break{at}, whose value changes, or keep that a tensor."
+        return (
+            f"Remove the graph break{at}, whose value changes, or keep its value a tensor (no "
+            ".item())."
+        )
     if reason.kind == "size":
         other = "drop_last=True in the DataLoader" if reason.dim == 0 else "pad to a few lengths"
         dim = max(0, reason.dim)

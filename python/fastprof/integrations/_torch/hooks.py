@@ -119,7 +119,7 @@ class Hooks(Guarded):
         around_scripting(functools.partial(self._replace, "scripted modules"))
         # torch.export cannot trace a module while all modules have a hook.
         exports = sys.modules.get("torch.export")
-        for name in ("export", "export_for_training"):
+        for name in ("export", "export_for_training", "draft_export"):
             if hasattr(exports, name):
                 self._replace("forward", exports, name, self._export_begins, self._export_ends)
 
