@@ -169,8 +169,8 @@ def test_a_value_from_a_graph_break_is_called_so_and_its_fix_is_to_have_none() -
     assert "the value from the graph break changed (4.23608, 4.61299)" in found.evidence[0]
     assert found.fix == (
         (
-            "Remove the graph break in line 57, whose value changes, or keep its value a tensor (no "
-            ".item())."
+            "Remove the graph break in line 57, whose value changes, or keep its value a tensor "
+            "(no .item())."
         ),
         "Keep the value a tensor in the compiled code, and read it after the step.",
     )
