@@ -43,9 +43,16 @@ def every(period: int, ms: float, since: int = 0) -> Stall:
 
 
 def run(
-    stall: Stall, segments: int = 120, full: bool = False, steps: int = _STEPS
+    stall: Stall,
+    segments: int = 120,
+    full: bool = False,
+    steps: int = _STEPS,
+    saving: float = 1.0,
 ) -> Iterable[Segment]:
-    """Return segments of steps of 40 ms, of which some take as long as ``stall`` says."""
+    """Return segments of steps of 40 ms, of which some take as long as ``stall`` says.
+
+    ``saving`` is the part of that in a function, as far as functions are recorded.
+    """
     drawn, at_ns = random.Random(3), 0
     for i in range(segments):
         numbers = range(i * steps, (i + 1) * steps)
@@ -54,7 +61,7 @@ def run(
             kinds = numbers, numbers[:0]
         made = [steps_of(part, stall, drawn) for part in kinds]
         ns = sum(one.sum_ns for one in made)
-        saved = sum(map(stall, kinds[0]))
+        saved = round(saving * sum(map(stall, kinds[0])))
         yield Segment(
             numbers[0],
             steps,
@@ -97,6 +104,14 @@ def test_periodic_stalls_that_begin_in_the_run_are_found_with_their_period() -> 
 
 def test_the_function_is_named_if_it_was_recorded_in_a_long_step() -> None:
     (text,) = lines(run(every(500, 1200, since=5000), full=True))
+    assert text.endswith(": 1.16 s of it in checkpoint in save (train.py:80)")
+
+
+def test_a_function_with_a_small_part_of_many_long_steps_is_not_named() -> None:
+    """Of all segments since the rise, only the longest steps are kept."""
+    (text,) = lines(run(every(100, 1200, since=5000), full=True, saving=0.2))
+    assert text.endswith(": 1.16 s of it in checkpoint")
+    (text,) = lines(run(every(100, 1200, since=5000), full=True, saving=0.5))
     assert text.endswith(": 1.16 s of it in checkpoint in save (train.py:80)")
 
 

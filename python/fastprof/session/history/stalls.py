@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from fastprof.comparison.stats.changepoint import Watch
 from fastprof.report.figures import duration, percent
 from fastprof.session.history.explain import function_of
-from fastprof.session.history.sides import CAUSE, moment, number_text, side_of
+from fastprof.session.history.sides import CAUSE, Side, moment, number_text, side_of
 from fastprof.session.history.watcher import usual_ns
 from fastprof.snapshot import Key
-from fastprof.snapshot.history import LONG_TIMES, Contexts, Segment, bounds
+from fastprof.snapshot.history import LONG_TIMES, Contexts, Segment, SegmentSteps, bounds
 
 #: Fewest long steps that are named, and the largest part of all steps: more are a level.
 FEWEST, _MOST = 3, 1 / 64
@@ -224,8 +224,13 @@ def _causes(
 def _function(stalls: Stalls, section: str, contexts: Contexts, keys: Sequence[Key]) -> str:
     """Return the function with most of it, if functions of a long step were recorded."""
     before, since = side_of(stalls.before), side_of(stalls.since)
-    long, full = since.whole.full.long, since.whole.full
-    if long is None or not len(long):
+    ms = _more_ms(since) - _more_ms(before)
+    if ms <= 0:
         return ""
-    ms = (sum(long.wall_ns) - len(long) * usual_ns(full)) / max(1, full.count) / 1e6
     return function_of(before, since, section, contexts, keys, ms)
+
+
+def _more_ms(side: Side) -> float:
+    """Return the time of long steps beyond that of usual ones, per step with functions."""
+    more_ns = _long(replace(side.whole, plain=SegmentSteps()))[1]
+    return more_ns / max(1, side.whole.full.count) / 1e6
