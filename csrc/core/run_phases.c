@@ -108,10 +108,8 @@ change(fp_thread *t, fp_run_phase phase, int64_t now)
     return FP_OK;
 }
 
-/* Takes the time since [since] out of the entries that were open then: a
- * section in which a compiler ran does not take longer for it. */
-static void
-leave_out(fp_thread *t, int64_t since, int64_t now)
+void
+fp_thread_leave_out(fp_thread *t, int64_t since, int64_t now)
 {
     for (uint32_t i = 0; i < t->open_len; i++) {
         fp_open *entry = &t->open[i];
@@ -137,14 +135,7 @@ fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now)
     }
     int parked = fp_thread_is_parked(t);
     fp_thread_unpark(t, now);
-    fp_run_phase before = t->run_phase;
     fp_status status = change(t, phase, now);
-    if (status == FP_OK && phase == FP_RUN_COMPILE) {
-        t->compile_since = now;
-    }
-    else if (status == FP_OK && before == FP_RUN_COMPILE) {
-        leave_out(t, t->compile_since, now);
-    }
     if (parked) {
         fp_thread_park(t, now);
     }

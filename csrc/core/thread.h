@@ -72,7 +72,6 @@ typedef struct fp_thread {
     fp_section **section; /* owned; sections of run_phase */
     uint32_t section_capacity;
     fp_run_phase run_phase;
-    int64_t compile_since;   /* while run_phase is FP_RUN_COMPILE */
     fp_node *base;           /* where the path begins: the base of run_phase */
     fp_node *base_truncated; /* the truncated node under base */
     /* Sections of the other phases; the entry of run_phase is out of date. */
@@ -113,6 +112,11 @@ fp_thread_destroy(fp_thread *t);
  * nothing has changed. */
 fp_status
 fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now);
+
+/* Takes the time from [since] to [now] out of the sections that were open at
+ * [since] and still are: those in which a compiler ran do not take longer. */
+void
+fp_thread_leave_out(fp_thread *t, int64_t since, int64_t now);
 
 /* The later of [now] and the time up to which [t] is charged.  [now] may be the
  * reading of another thread, made while [t] still ran. */

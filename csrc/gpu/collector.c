@@ -235,6 +235,7 @@ fp_gpu_clear(fp_gpu *g)
         int64_t now = fp_clock_now(&g->clock);
         fp_ledger_clear(&g->ledger, now);
         fp_trace_records_clear(&g->trace, now);
+        g->seen_nodes = g->seen_untimed_nodes = 0;
         g->detached_ns = g->ledger.begin_ns; /* a pause counts from here on */
         atomic_store(&g->lanes.lost, 0);
         atomic_store(&g->buffers.discarded, 0);

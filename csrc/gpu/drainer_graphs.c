@@ -43,7 +43,8 @@ our_limit(fp_gpu *g)
 void
 fp_drainer_bound_memory(fp_gpu *g)
 {
-    if (g->cupti.get_attribute == NULL || g->cupti.set_attribute == NULL) {
+    if (g->cupti.get_attribute == NULL || g->cupti.set_attribute == NULL ||
+        g->graphs == FP_GPU_GRAPHS_REFUSED) {
         return;
     }
     size_t limit = our_limit(g);
@@ -70,6 +71,7 @@ fp_drainer_enable_graphs(fp_gpu *g)
         fp_drainer_check(g, g->cupti.enable(FP_CUPTI_GRAPH_TRACE)) !=
             FP_CUPTI_SUCCESS) {
         g->graphs = FP_GPU_GRAPHS_REFUSED;
+        fp_drainer_unbound_memory(g); /* rather than no times at all */
     }
 }
 

@@ -99,6 +99,9 @@ void
 fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
                          int64_t now)
 {
+    int64_t since = r->recording.phases.since;
+    int compiled = is_recording(r) &&
+                   r->recording.phases.now == FP_RUN_COMPILE && now > since;
     if (is_recording(r)) {
         fp_recorder_phase_ends(r, now);
     }
@@ -111,6 +114,9 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
     fp_world_stopped(move_threads, &(phase_change){r, now});
     fp_thread *own = fp_recorder_own_thread(r);
     if (own != NULL) {
+        if (compiled) { /* here: sections of other threads went on */
+            fp_thread_leave_out(own, since, now);
+        }
         FP_LAYERS(r, sections_changed, r, own, now);
     }
 }

@@ -609,6 +609,57 @@ assert limit.value == 250
     check(fake_gpu, tier, GRAPH + code)
 
 
+LIMIT = """
+import ctypes
+def limit():
+    value, size = ctypes.c_size_t(), ctypes.c_size_t(8)
+    ctypes.CDLL(CUPTI).cuptiActivityGetAttribute(2, ctypes.byref(size), ctypes.byref(value))
+    return value.value
+"""
+
+
+def test_where_whole_graphs_are_refused_nodes_get_their_memory_back(fake_gpu: FakeGpu) -> None:
+    code = """
+fakegpu.set("nodes_leak", 50)
+with recorded(tier, faults={"expired_launches", "zero_time", "cupti_errors"}) as it:
+    assert limit() == 20
+    fakegpu.fail("cuptiActivityEnable", 21)
+    graph = capture()
+    with profile_section("step"):
+        ends = time.monotonic() + 20
+        while limit() == 20 and time.monotonic() < ends:
+            fakegpu.replay(graph)
+            time.sleep(0.0001)
+    assert limit() == 250
+    fakegpu.fail("cuptiActivityEnable", 0)
+    it.recorder.gpu_pause("x")
+    it.recorder.gpu_resume()
+    assert limit() == 250
+assert it.tables.counters["whole_graphs"] == 0
+"""
+    check(fake_gpu, "callbacks", GRAPH + LIMIT + code)
+
+
+def test_after_a_clear_graphs_are_recorded_as_before(fake_gpu: FakeGpu) -> None:
+    code = """
+r = begin(tier)
+graph = capture()
+fakegpu.set("zero_start_every", 3)
+fakegpu.replay(graph)  # one node without a time is no sign
+r.gpu_flush(1.0)
+time.sleep(0.1)
+fakegpu.set("zero_start_every", 0)
+r.clear()
+time.sleep(0.1)
+for _ in range(3):
+    fakegpu.replay(graph)
+counters = end(r).counters
+assert counters["whole_graphs"] == 0
+assert counters["kernels"] == 9
+"""
+    check(fake_gpu, "callbacks", GRAPH + code)
+
+
 def test_two_graphs_and_their_captures(fake_gpu: FakeGpu) -> None:
     code = """
 def capture_in(section):

@@ -357,7 +357,7 @@ print("same" if state() == before else (before, state()))
 def test_a_process_that_knows_nothing_of_fastprof_is_recorded(start, top, capsys):
     child = start(BARE, env={})
     for _ in range(2):
-        status, text = attached(capsys, child.pid, "--pythonpath", str(ROOT / "python"))
+        status, text = attached(capsys, child.pid, "--pythonpath", str(HERE))
         assert status == 0, text
         assert "work program.py:4" in text
     last = time.monotonic() + 30 * time_scale()

@@ -69,7 +69,7 @@ def test_tensorboard_shows_a_change_of_the_step_time(tmp_path: Path) -> None:
     events.Reload()
     (event,) = events.Tensors("fastprof/changes/text_summary")
     assert event.step == 2
-    assert event.tensor_proto.string_val == [b"since step 3 steps take 18.0 % longer"]
+    assert event.tensor_proto.string_val == [b"``since step 3 steps take 18.0 % longer``"]
 
 
 def say(prof: fastprof.Profiler, text: str) -> None:
@@ -91,14 +91,24 @@ def test_a_change_is_logged_once_with_the_next_metrics(tmp_path: Path) -> None:
     assert [line for line in lines if "text" in line] == [{"step": 4, "text": "since step 3"}]
 
 
-def test_a_logger_that_takes_no_text_is_switched_off_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_change_of_the_last_steps_is_logged_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with fastprof.Profiler(log_every=50, logger=loggers.JSONLines(path)) as prof:
+        prof.step()
+        say(prof, "since step 1")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"step": 1, "text": "since step 1"}
+    ]
+
+
+def test_a_logger_that_fails_with_a_change_gets_its_metrics(tmp_path: Path) -> None:
     class Takes:
         calls = 0
 
         def log_metrics(self, metrics: Any, step: int) -> None:
             Takes.calls += 1
 
-        def log_text(self, text: str, step: int) -> None:
+        def log_change(self, text: str, step: int) -> None:
             raise OSError("the disk is full")
 
     with fastprof.Profiler(log_every=2, logger=Takes()) as prof:
@@ -109,8 +119,8 @@ def test_a_logger_that_takes_no_text_is_switched_off_and_the_run_goes_on(tmp_pat
                 say(prof, "since step 3")
             prof.step()
     assert prof.report().steps.count == 8
-    assert Takes.calls == 2
-    assert any("The metrics logger failed" in note for note in prof.report().notes)
+    assert Takes.calls == 4
+    assert any("logger failed and gets no further" in note for note in prof.report().notes)
 
 
 def test_s1_36_tensorboard_shows_the_report_without_a_plugin(tmp_path: Path) -> None:

@@ -93,6 +93,30 @@ def test_a_section_does_not_take_the_time_of_compiling() -> None:
     assert report.steps.max_ms < 400
 
 
+def test_sections_of_other_threads_go_on_while_the_training_thread_compiles() -> None:
+    opened, compiled = threading.Event(), threading.Event()
+
+    def prefetch() -> None:
+        with fastprof.profile_section("prefetch"):
+            opened.set()
+            compiled.wait()
+
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        opened.wait()
+        phase = prof._run.parts.of(RunPhase)
+        phase.enter_compiling()
+        time.sleep(0.3)
+        phase.leave_compiling()
+        compiled.set()
+        thread.join()
+        prof.step()
+        snapshot = prof.snapshot()
+    rows = [row for row in snapshot.sections if snapshot.keys[row.key].name == "prefetch"]
+    assert sum(row.sum_ns for row in rows) >= 300 * 10**6
+
+
 def test_asides_may_be_inside_each_other() -> None:
     with fastprof.Profiler(functions=False, skip_first=0) as prof:
         prof.enter_phase("setup")

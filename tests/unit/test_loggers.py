@@ -38,7 +38,7 @@ def test_json_lines(tmp_path: Path) -> None:
 
 def test_json_lines_has_texts(tmp_path: Path) -> None:
     log = loggers.JSONLines(tmp_path / "metrics.jsonl")
-    log.log_text('since step 12,401 "data" +8 ms', 12450)
+    log.log_change('since step 12,401 "data" +8 ms', 12450)
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line) == {"step": 12450, "text": 'since step 12,401 "data" +8 ms'}
 
@@ -147,7 +147,7 @@ def test_wandb_gets_all_metrics_of_a_step_in_one_call() -> None:
 
 def test_wandb_gets_texts() -> None:
     run = Run()
-    loggers.WandB(run).log_text("since step 7", 50)
+    loggers.WandB(run).log_change("since step 7", 50)
     assert run.calls == [({"fastprof/changes": "since step 7"}, {"step": 50})]
 
 

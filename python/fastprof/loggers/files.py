@@ -35,7 +35,7 @@ class JSONLines(_File):
         finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
         self._append(json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
 
-    def log_text(self, text: str, step: int) -> None:
+    def log_change(self, text: str, step: int) -> None:
         """Append what the run says of a change: ``{"step": 50, "text": "since step ..."}``."""
         self._append(json.dumps({"step": step, "text": text}) + "\n")
 

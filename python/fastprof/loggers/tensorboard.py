@@ -41,11 +41,12 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def log_text(self, text: str, step: int) -> None:
+    def log_change(self, text: str, step: int) -> None:
         """Write what the run says of a change as the text ``fastprof/changes``."""
         add_text = getattr(self._writer, "add_text", None)
         if callable(add_text):
-            add_text("fastprof/changes", text, step)
+            add_text("fastprof/changes", f"``{text}``", step)  # no Markdown: names have underscores
+            self._writer.flush()
 
     def log_report(self, report: Any, step: int) -> None:
         """Write the summary of a :class:`~fastprof.Report` at ``step``."""

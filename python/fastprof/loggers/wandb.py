@@ -34,7 +34,7 @@ class WandB:
         self._own_axis = own_axis
         self._defined_for: Any = None
 
-    def log_text(self, text: str, step: int) -> None:
+    def log_change(self, text: str, step: int) -> None:
         """Log what the run says of a change as ``fastprof/changes``."""
         self.log_metrics({"fastprof/changes": text}, step)
 

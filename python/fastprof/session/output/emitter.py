@@ -24,7 +24,7 @@ class MetricEmitter(Part):
         logger: the program's; None: metrics are kept, not logged.
         report: returns the report of the run.
         others: returns further values of each emission.
-        texts: returns texts since the last call, for a logger with ``log_text(text, step)``.
+        texts: returns texts since the last call, for a logger with ``log_change(text, step)``.
         pace: when metrics are due that neither a logger nor the program takes; None: as others.
 
     Raises:
@@ -60,7 +60,7 @@ class MetricEmitter(Part):
         self._faults = faults
         #: A logger that takes the report of the run as well.
         self._log_report = getattr(logger, "log_report", None)
-        self._log_text = getattr(logger, "log_text", None)
+        self._log_change = getattr(logger, "log_change", None)
         self._last: dict[str, Metric] = {}
 
     def latest(self) -> dict[str, Metric]:
@@ -82,8 +82,11 @@ class MetricEmitter(Part):
         if not self._every:
             return
         self.emit("val")
-        if callable(self._log_report) and self._log is not None and self._is_primary():
-            self._guarded(self._log_report, self._report())
+        if self._log is None or not self._is_primary():
+            return
+        self._log_changes()
+        if callable(self._log_report) and not self._guarded(self._log_report, self._report()):
+            self._log = None
 
     def collect(self, *, validating: bool = False) -> None:
         """Move the recorder's accumulated metrics into the window."""
@@ -108,21 +111,29 @@ class MetricEmitter(Part):
             values.update(self._others())
         if self._log is None or not self._is_primary():
             return
-        if values:
-            self._guarded(self._log, values)
-        if split == "train" and callable(self._log_text):
-            for text in self._texts():
-                if self._log is not None:
-                    self._guarded(self._log_text, text)
+        if values and not self._guarded(self._log, values):
+            self._log = None
+        if split == "train":
+            self._log_changes()
 
-    def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
-        began = clock()
+    def _log_changes(self) -> None:
+        if self._log is None or not callable(self._log_change):
+            return
+        for text in self._texts():
+            if not self._guarded(self._log_change, text, "gets no further changes"):
+                self._log_change = None
+                return
+
+    def _guarded(
+        self, log: Callable[[Any, int], object], what: object, off: str = "was switched off"
+    ) -> bool:
+        """Call a function of the logger; return False if it must not be called again."""
+        began, again = clock(), True
         try:
             log(what, self._recorder.steps)
         except own_errors() as error:  # any error of a user's logger
-            lost = "has missed metrics"
-            if not is_near_limit(error):
-                self._log = None
-                lost = "was switched off"
+            again = is_near_limit(error)
+            lost = "has missed metrics" if again else off
             self._faults.add("logger_errors", f"The metrics logger failed and {lost}", error)
         self._own_time.apart_ns += clock() - began  # the program's time
+        return again
