@@ -217,9 +217,10 @@ def test_decorators_do_not_read_the_programs_folder_each_time(tmp_path: Path) ->
         def decorate(): profile_section("part")(lambda: None)
         decorate()
         read = []
-        sys.addaudithook(lambda event, args: event == "os.listdir" and read.append(args))
+        sys.addaudithook(lambda event, args: event == "os.listdir" and read.append(args[0]))
         decorate()
-        print("|", read)
+        # A thread of fastprof looks for requests.
+        print("|", [path for path in read if not str(path).endswith("requests")])
         """,
     )
     result = python("-m", "fastprof", "run", "-o", "out", "decorates.py", cwd=tmp_path)

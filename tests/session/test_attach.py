@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import fastprof
 import pytest
 from fastprof.cli import attach_command, inject, main
 from fastprof.session.outside import places
 from fastprof.session.outside.ask import named, send
-from helpers import ROOT, child_env, run_child, time_scale
+from helpers import child_env, run_child, time_scale
+
+#: The folder of fastprof, which may be installed.
+HERE = Path(fastprof.__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 

@@ -10,6 +10,7 @@ import pytest
 from fastprof.capture.options import RecorderOptions
 from fastprof.findings.checklist import checklist_lines
 from fastprof.report.figures import percent_at_most
+from fastprof.session.own_costs import OwnCosts
 from fastprof.session.own_time import OwnTime
 from fastprof.session.run_phase import RunPhase
 from fastprof.snapshot import Snapshot
@@ -77,6 +78,56 @@ def test_own_time_belongs_to_the_phase_in_which_it_was_spent() -> None:
     assert meta["own_elsewhere_ns"] == 2 * 4321 + 600_000
     assert meta["own_evaluating_ns"] == 2 * 320 + 600_000
     assert phase.add_to(Snapshot({}, 1)).meta == meta
+
+
+def test_the_cost_of_functions_in_validation_is_a_part_of_the_loop_s() -> None:
+    def call() -> None:
+        pass
+
+    shares = []
+    for calls in (0, 100_000):
+        with fastprof.Profiler(overhead=0, skip_first=0, gpu=False) as prof:
+            for _ in range(3):
+                time.sleep(0.01)
+                prof.step()
+            prof.enter_phase("validation")
+            for _ in range(calls):
+                call()
+            time.sleep(0.02)
+            prof.leave_phase("validation")
+        shares.append(prof.report().overhead.share)
+    assert None not in shares
+    assert shares[1] > shares[0] + 0.02
+
+
+def test_sections_in_validation_cost_nothing_of_a_step() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0, gpu=False) as prof:
+        prof._run.parts.of(OwnCosts)._section_costs = (1000.0, 0.0, 0.0)
+        for phase in ("validation", "checkpoint", "outside"):
+            prof.step()
+            prof.enter_phase(phase)
+            for _ in range(100):
+                with fastprof.profile_section("part"):
+                    pass
+            prof.leave_phase(phase)
+        meta = prof.snapshot().meta
+    assert 300_000 <= meta["own_elsewhere_ns"] < 100 * 300_000
+    assert 200_000 <= meta["own_evaluating_ns"] <= meta["own_elsewhere_ns"] - 100_000
+
+
+def test_a_checkpoint_of_several_files_is_one_and_so_is_a_validation_within_one() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        phase = prof._run.parts.of(RunPhase)
+        for _ in range(2):
+            prof.step()
+            for _ in range(3):
+                prof.enter_phase("checkpoint")
+                prof.leave_phase("checkpoint")
+            prof.enter_phase("validation")
+            prof.enter_phase("validation")
+            prof.leave_phase("validation")
+            prof.leave_phase("validation")
+        assert phase.passes == {"validation": 2, "checkpoint": 2}
 
 
 def test_a_section_does_not_take_the_time_of_compiling() -> None:

@@ -19,7 +19,7 @@ from fastprof.report.run_phases import plain_are_most, view_of
 from fastprof.report.step_costs import costs_by_section
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+from fastprof.snapshot.run_phases import EVALUATING, RUN_PHASES, STEPS
 
 #: From this part of the run on, the report says that nothing confirms the cost.
 _LARGE_COST = 0.1
@@ -30,8 +30,6 @@ _MIDDLE = 0.5
 #: The most that the untimed cost of the hooks on torch is, as a multiple of its estimate:
 #: :data:`fastprof.session.own_time.UNTIMED` has the measurements.
 _UNTIMED_MAY = 1.2
-
-_EVALUATING = "validation", "checkpoint"
 
 #: After the hook was set or removed, steps take longer for some time: by this much together.
 #: Decision 15 has the measurements.
@@ -99,7 +97,8 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
     hooked = steps.measured + settling
     changes = 2 * sum(phase.entries for phase in whole.phases if phase.name == "unprofiled")
     own, n = own_costs(whole), steps.measured + steps.apart
-    evaluating_ns = sum(row.wall_ns for row in whole.phases if row.name in _EVALUATING)
+    evaluating = [RUN_PHASES[phase] for phase in EVALUATING]
+    evaluating_ns = sum(row.wall_ns for row in whole.phases if row.name in evaluating)
     untimed_ns = n * own.part * own.untimed
     own_ns = n * own.in_step + own.evaluating
     always_ns = own_ns + own.unhooking + changes * SETTLING_NS + _operators_ns(whole)
@@ -111,8 +110,9 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
         + _operators_ns(whole)
         + evaluating_ns
     )
-    cost_ns = always_ns + hooked * hook_ns
-    most_ns = always_ns + (_UNTIMED_MAY - 1.0) * untimed_ns + hooked * most_ns
+    aside_ns, aside_most_ns = _hook_of_evaluations(whole)
+    cost_ns = always_ns + hooked * hook_ns + aside_ns
+    most_ns = always_ns + (_UNTIMED_MAY - 1.0) * untimed_ns + hooked * most_ns + aside_most_ns
     after = None
     left = steps.skipped + n - _number(whole, "look_steps")
     if plain_steps and "look_steps" in whole.meta and left > 0:
@@ -122,11 +122,24 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
             + (1.0 - _number(whole, "look_own")) * own_ns
             + own.unhooking - _number(whole, "look_unhooking_ns")
             + (changes - _number(whole, "look_changes")) * SETTLING_NS
+            + min(1.0, left / n) * aside_ns
         )  # fmt: skip
         time_ns = with_hook * step_ns + max(0.0, left - with_hook) * plain_ns
         time_ns += min(1.0, left / n) * evaluating_ns
         after = min(1.0, max(0.0, after_ns) / time_ns)
     return min(1.0, cost_ns / all_ns), min(1.0, most_ns / all_ns), after
+
+
+def _hook_of_evaluations(whole: Snapshot) -> tuple[float, float]:
+    """Return the hook's cost in validation and checkpoints in ns, and the most it may be."""
+    cost = most = 0.0
+    for name in (RUN_PHASES[phase] for phase in EVALUATING):
+        if any(row.name == name and row.wall_ns for row in whole.phases):
+            of = correct(view_of(whole, name))
+            known = 1.0 if _is_known(of) else _MIDDLE
+            cost += (of.overhead_ns or 0.0) + known * of.bytecode_ns
+            most += (of.overhead_ns or 0.0) + of.bytecode_ns
+    return cost, most
 
 
 def _number(whole: Snapshot, key: str) -> float:

@@ -9,6 +9,7 @@ from fastprof.session.loaders.timing import LoaderRegistry
 from fastprof.session.own_time import OwnTime
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.run_phases import OWN_OF, RUN_PHASES
 
 
 class OwnCosts(Part):
@@ -50,9 +51,14 @@ class OwnCosts(Part):
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         section_ns, batch_ns, step_ns = self._section_costs
         own = self._own_time
-        entries = sum(section.count for section in snapshot.sections)
+        entries = [0] * len(RUN_PHASES)
+        for section in snapshot.sections:
+            entries[section.phase] += section.count
         batches = sum(entry.batches for entry in self._registry.entries)
         steps = snapshot.steps.count - own.steps
-        counted = round(entries * section_ns + batches * batch_ns + steps * step_ns)
+        counted = round(sum(entries) * section_ns + batches * batch_ns + steps * step_ns)
         meta = {**snapshot.meta, "own_ns": own.ns + counted, "untimed_ns": own.untimed_ns}
+        # The phase of the run adds what was timed.
+        for key, phases in OWN_OF.items():
+            meta[key] = round(sum(entries[phase] for phase in phases) * section_ns)
         return replace(snapshot, meta=meta)

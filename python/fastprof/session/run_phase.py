@@ -8,7 +8,7 @@ from fastprof.clock import time
 from fastprof.session.own_time import OwnTime
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.run_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import OWN_OF, RUN_PHASES
 
 #: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")
@@ -40,6 +40,7 @@ class RunPhase(Part):
         self.thread = 0
         #: Passes of phases that interrupt others, which began so far.
         self.passes = dict.fromkeys(_ASIDE, 0)
+        self._saved_at = -1  # number of steps at the last checkpoint
         self._in_turn = "steps"
         #: Interrupting phases: name, number of the phase that follows, and whether that is the
         #: phase it interrupted.
@@ -78,8 +79,10 @@ class RunPhase(Part):
         spent[self._number][1] += self._own.whole_ns - self._own_at[1]
         own = [OwnTime(ns, whole_ns=whole) for ns, whole in spent]
         by = [of.ns + of.untimed_ns for of in own]
-        meta = {**snapshot.meta, "own_elsewhere_ns": sum(by) - by[_STEPS]}
-        meta["own_evaluating_ns"] = sum(by[RUN_PHASES.index(name)] for name in _ASIDE)
+        meta = dict(snapshot.meta)
+        for key, phases in OWN_OF.items():
+            known = meta.get(key)  # what is counted, not timed
+            meta[key] = (known if isinstance(known, int) else 0) + sum(by[i] for i in phases)
         return replace(snapshot, meta=meta)
 
     def begin(self) -> None:
@@ -116,7 +119,15 @@ class RunPhase(Part):
             return
         number = RUN_PHASES.index(phase)
         if phase in _ASIDE:
-            self.passes[phase] += 1
+            # A pass is none within another, nor another file of a checkpoint.
+            steps = self._recorder.steps
+            for aside in self._asides:
+                if aside[0] == phase:
+                    break
+            else:
+                self.passes[phase] += phase != "checkpoint" or self._saved_at != steps
+            if phase == "checkpoint":
+                self._saved_at = steps
             self._asides.append((phase, self._set(number), True))
             return
         first = phase == "steps" and self._in_turn == "setup" and not self._recorder.steps

@@ -22,6 +22,13 @@ RUN_PHASES = (
 )  # fmt: skip
 
 STEPS = RUN_PHASES.index("steps")
+#: Validation and checkpoints.
+EVALUATING = tuple(map(RUN_PHASES.index, ("validation", "checkpoint")))
+#: Facts about fastprof's own time, and the phases of which they are: those in which no step runs.
+OWN_OF = {
+    "own_elsewhere_ns": (*EVALUATING, *map(RUN_PHASES.index, ("setup", "outside", "compile"))),
+    "own_evaluating_ns": EVALUATING,
+}
 
 
 @dataclass(frozen=True, slots=True)
