@@ -164,6 +164,7 @@ def test_long_steps_are_logged_also_if_the_means_of_all_steps_hide_them() -> Non
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="forks warn of no threads")
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="warns when the thread has begun again")
 def test_a_fork_does_not_warn_of_the_thread_that_keeps_the_history(tmp_path) -> None:
     code = """
 import os, sys, time, warnings
