@@ -16,7 +16,6 @@
 #include "py/listener.h"
 #include "py/plain_fetch.h"
 #include "py/plain_steps.h"
-#include "py/own_thread.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
 #include "py/section_type.h"
@@ -151,13 +150,6 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *
-before_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
-    fp_own_threads_before_fork();
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef module_methods[] = {
     {"set_sync_function", set_sync_function, METH_O,
      "set_sync_function($module, function, /)\n--\n\n"},
@@ -167,8 +159,6 @@ static PyMethodDef module_methods[] = {
     {"clock_ns", clock_ns, METH_NOARGS, "clock_ns($module, /)\n--\n\n"},
     {"clock_name", clock_name, METH_NOARGS, "clock_name($module, /)\n--\n\n"},
     {"_at_exit", at_exit, METH_NOARGS, "_at_exit($module, /)\n--\n\n"},
-    {"_before_fork", before_fork, METH_NOARGS,
-     "_before_fork($module, /)\n--\n\n"},
     {"_after_fork_child", after_fork_child, METH_NOARGS,
      "_after_fork_child($module, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
@@ -212,18 +202,13 @@ register_exits(PyObject *module)
 {
     PyObject *exit = PyObject_GetAttrString(module, "_at_exit");
     PyObject *fork = PyObject_GetAttrString(module, "_after_fork_child");
-    PyObject *before = PyObject_GetAttrString(module, "_before_fork");
-    int rc = exit == NULL || fork == NULL || before == NULL ? -1 : 0;
+    int rc = exit == NULL || fork == NULL ? -1 : 0;
     if (rc == 0) {
         rc = call_with("atexit", "register", NULL, exit);
     }
     if (rc == 0) {
         rc = call_with("os", "register_at_fork", "after_in_child", fork);
     }
-    if (rc == 0) {
-        rc = call_with("os", "register_at_fork", "before", before);
-    }
-    Py_XDECREF(before);
     Py_XDECREF(exit);
     Py_XDECREF(fork);
     return rc;

@@ -32,18 +32,12 @@ dismiss(fp_own_thread *t)
     return 1;
 }
 
-static const struct timespec nap = {0, 100000};
-
-/* Any thread may call this.  Returns 1 if there was a thread.  [naps]: how long
- * to wait for one that has the GIL or waits for it; 0 if the caller has it. */
+/* Any thread may call this.  Returns 1 if there was a thread. */
 static int
-join(fp_own_thread *t, int naps)
+join(fp_own_thread *t)
 {
     if (!dismiss(t)) {
         return 0;
-    }
-    for (; naps > 0 && atomic_load(&t->takes_gil); naps--) {
-        nanosleep(&nap, NULL);
     }
     if (atomic_load(&t->takes_gil)) {
         (void)pthread_detach(t->thread);
@@ -63,7 +57,8 @@ join(fp_own_thread *t, int naps)
 static void
 hold_making(void)
 {
-    enum { TRIES = 50 };
+    enum { TRIES = 50, NAP_NS = 100000 };
+    const struct timespec nap = {0, NAP_NS};
     for (int i = 0; i < TRIES; i++) {
         if (pthread_mutex_trylock(&making) == 0) {
             is_held = 1;
@@ -73,31 +68,16 @@ hold_making(void)
     }
 }
 
-static void
-join_all(int naps)
-{
-    for (fp_own_thread *t = atomic_load(&first); t != NULL; t = t->next) {
-        if (join(t, naps)) {
-            atomic_store(&t->is_missing, 1);
-        }
-    }
-}
-
-void
-fp_own_threads_before_fork(void)
-{
-    enum { NAPS = 500 };
-    Py_BEGIN_ALLOW_THREADS
-    join_all(NAPS);
-    Py_END_ALLOW_THREADS
-}
-
 /* A thread that forks without the GIL may meet one that ends it with the GIL,
  * and need not wait for that. */
 static void
 before_fork(void)
 {
-    join_all(0);
+    for (fp_own_thread *t = atomic_load(&first); t != NULL; t = t->next) {
+        if (join(t)) {
+            atomic_store(&t->is_missing, 1);
+        }
+    }
     hold_making();
 }
 
@@ -168,7 +148,7 @@ fp_own_thread_begin(fp_own_thread *t)
 void
 fp_own_thread_end(fp_own_thread *t)
 {
-    (void)join(t, 0);
+    (void)join(t);
     while (t->process == getpid() && atomic_load(&t->is) != NONE) {
         (void)sched_yield(); /* a thread that forks joins it */
     }

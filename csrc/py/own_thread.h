@@ -42,11 +42,6 @@ fp_own_thread_end(fp_own_thread *t);
 void
 fp_own_thread_exit(fp_own_thread *t);
 
-/* Before a fork by Python, with the GIL: joins all threads without it, which
- * those need that wait for it, for at most 50 ms each. */
-void
-fp_own_threads_before_fork(void);
-
 /* In a forked child: the thread was the parent's. */
 void
 fp_own_thread_adopt(fp_own_thread *t);

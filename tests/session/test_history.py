@@ -163,42 +163,6 @@ def test_long_steps_are_logged_also_if_the_means_of_all_steps_hide_them() -> Non
     assert list(history.texts()) == ["stalls of a test"]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="forks warn of no threads")
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="warns when the thread has begun again")
-def test_a_fork_does_not_warn_of_the_thread_that_keeps_the_history(tmp_path) -> None:
-    code = """
-import os, sys, time, warnings
-warnings.simplefilter("always")
-said = []
-warnings.showwarning = lambda message, *_, **__: said.append(str(message))
-import fastprof
-from fastprof.session.history import part
-
-def busy(history):
-    ends = time.monotonic() + 0.002
-    while time.monotonic() < ends:
-        pass
-    busy.calls += 1
-    return 1000
-
-busy.calls = 0
-part.History.called = busy
-with fastprof.Profiler(output=sys.argv[1]) as prof:
-    ends = time.monotonic() + 20
-    forks = 0
-    while (forks < 50 or busy.calls < 20) and time.monotonic() < ends:
-        child = os.fork()
-        if not child:
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        forks += 1
-        for _ in range(20):  # the thread waits for the GIL at the next fork
-            sum(range(20_000))
-print(busy.calls >= 20, said)
-"""
-    assert run_child(code, str(tmp_path / "run.fprof")).check().stdout == "True []\n"
-
-
 def test_each_run_of_a_process_has_its_history(tmp_path) -> None:
     code = (
         BEGIN
