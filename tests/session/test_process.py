@@ -258,8 +258,9 @@ with fastprof.Profiler(output=sys.argv[1]) as prof:
     output = tmp_path / "run.fprof"
     run_child(code, str(output)).check(returncode=returncode)
     report = load(output)
-    assert report.in_phase("all").section("forward").count == 5
-    assert report.section("last").count == 1
+    whole = report.in_phase("all")  # on a busy machine the end is a phase
+    assert whole.section("forward").count == 5
+    assert whole.section("last").count == 1
 
 
 def test_os_exit_in_the_loop_ends_the_process_as_it_would(tmp_path) -> None:
