@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.session.history.explain import is_named, sentence
-from fastprof.session.history.watcher import Suspicion, Watcher
+from fastprof.session.history.sides import Suspicion
+from fastprof.session.history.watcher import Watcher
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import Contexts, Segment, SegmentSteps, bucket, spent_of
 

@@ -100,9 +100,10 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
                          int64_t now)
 {
     int64_t since = r->recording.phases.since;
-    int compiled = is_recording(r) &&
-                   r->recording.phases.now == FP_RUN_COMPILE && now > since;
-    if (is_recording(r)) {
+    int recording = is_recording(r);
+    int compiled =
+        recording && r->recording.phases.now == FP_RUN_COMPILE && now > since;
+    if (recording) {
         fp_recorder_phase_ends(r, now);
     }
     /* line_sampler.c reads it in another thread */

@@ -78,15 +78,20 @@ def say(prof: fastprof.Profiler, text: str) -> None:
     history._say(Change("shift", 2, 0, before_ns=10, after_ns=20, text=text))
 
 
+def run(prof: fastprof.Profiler, steps: int) -> None:
+    """Run steps; the third one finds a change."""
+    for i in range(steps):
+        with profile_section("forward"):
+            pass
+        if i == 2:
+            say(prof, "since step 3")
+        prof.step()
+
+
 def test_a_change_is_logged_once_with_the_next_metrics(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with fastprof.Profiler(log_every=2, logger=loggers.JSONLines(path)) as prof:
-        for i in range(6):
-            with profile_section("forward"):
-                pass
-            if i == 2:
-                say(prof, "since step 3")
-            prof.step()
+        run(prof, 6)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if "text" in line] == [{"step": 4, "text": "since step 3"}]
 
@@ -112,12 +117,7 @@ def test_a_logger_that_fails_with_a_change_gets_its_metrics(tmp_path: Path) -> N
             raise OSError("the disk is full")
 
     with fastprof.Profiler(log_every=2, logger=Takes()) as prof:
-        for i in range(8):
-            with profile_section("forward"):
-                pass
-            if i == 2:
-                say(prof, "since step 3")
-            prof.step()
+        run(prof, 8)
     assert prof.report().steps.count == 8
     assert Takes.calls == 4
     assert any("logger failed and gets no further" in note for note in prof.report().notes)

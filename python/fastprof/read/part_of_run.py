@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import accumulate, compress
 
-from fastprof.report.figures import plural
+from fastprof.report.figures import plural, step_number
 from fastprof.report.threads import training_thread
 from fastprof.snapshot import (
     Histogram,
@@ -143,11 +143,6 @@ def moment(history: History, ns: int) -> str:
         return time.strftime("%H:%M:%S", time.localtime(history.began_unix_ms / 1000 + ns / 1e9))
     except (OverflowError, ValueError, OSError):
         return "?"
-
-
-def step_number(number: int) -> str:
-    """Return the number of a step, from 1 on, as text: ``9999``, ``12,400``."""
-    return f"{number:,}" if number > 9999 else str(number)
 
 
 def _at(history: History, ns: int) -> str:

@@ -149,3 +149,8 @@ def torch_size(count: int | None) -> str:
         return "n/a"
     unit, name = next((each for each in _UNITS if abs(count) >= each[0]), (1, ""))
     return f"{count} b" if unit == 1 else f"{count / unit:.2f} {name[0]}b"
+
+
+def step_number(number: int) -> str:
+    """Return the number of a step, from 1 on, as text: ``9999``, ``12,400``."""
+    return f"{number:,}" if number > 9999 else str(number)

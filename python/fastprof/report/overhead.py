@@ -97,8 +97,7 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
     hooked = steps.measured + settling
     changes = 2 * sum(phase.entries for phase in whole.phases if phase.name == "unprofiled")
     own, n = own_costs(whole), steps.measured + steps.apart
-    evaluating = [RUN_PHASES[phase] for phase in EVALUATING]
-    evaluating_ns = sum(row.wall_ns for row in whole.phases if row.name in evaluating)
+    evaluating_ns = sum(row.wall_ns for row in whole.phases if row.name in EVALUATING)
     untimed_ns = n * own.part * own.untimed
     own_ns = n * own.in_step + own.evaluating
     always_ns = own_ns + own.unhooking + changes * SETTLING_NS + _operators_ns(whole)
@@ -133,7 +132,7 @@ def _of_steps(whole: Snapshot) -> tuple[float, float, float | None] | None:
 def _hook_of_evaluations(whole: Snapshot) -> tuple[float, float]:
     """Return the hook's cost in validation and checkpoints in ns, and the most it may be."""
     cost = most = 0.0
-    for name in (RUN_PHASES[phase] for phase in EVALUATING):
+    for name in EVALUATING:
         if any(row.name == name and row.wall_ns for row in whole.phases):
             of = correct(view_of(whole, name))
             known = 1.0 if _is_known(of) else _MIDDLE

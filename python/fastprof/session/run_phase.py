@@ -8,11 +8,10 @@ from fastprof.clock import time
 from fastprof.session.own_time import OwnTime
 from fastprof.session.part import Part
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.run_phases import OWN_OF, RUN_PHASES
+from fastprof.snapshot.run_phases import EVALUATING, OWN_OF, RUN_PHASES
 
 #: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")
-_ASIDE = ("validation", "checkpoint")
 #: Interrupts steps, and counts as "outside".
 _WORKERS = "workers"
 #: Interrupts any phase.
@@ -39,7 +38,7 @@ class RunPhase(Part):
         #: Ident of the thread whose phases count.
         self.thread = 0
         #: Passes of phases that interrupt others, which began so far.
-        self.passes = dict.fromkeys(_ASIDE, 0)
+        self.passes = dict.fromkeys(EVALUATING, 0)
         self._saved_at = -1  # number of steps at the last checkpoint
         self._in_turn = "steps"
         #: Interrupting phases: name, number of the phase that follows, and whether that is the
@@ -112,13 +111,13 @@ class RunPhase(Part):
         Raises:
             ValueError: unknown phase.
         """
-        if phase not in _IN_TURN + _ASIDE:
-            known = ", ".join(_IN_TURN + _ASIDE)
+        if phase not in _IN_TURN + EVALUATING:
+            known = ", ".join(_IN_TURN + EVALUATING)
             raise ValueError(f"phase is {phase!r:.80}, expected one of {known}")
         if not self.is_here():
             return
         number = RUN_PHASES.index(phase)
-        if phase in _ASIDE:
+        if phase in EVALUATING:
             # A pass is none within another, nor another file of a checkpoint.
             steps = self._recorder.steps
             for aside in self._asides:

@@ -47,6 +47,26 @@ def bounds(number: int) -> tuple[int, int]:
     return low, round(2 ** ((number + 1) / _PER_DOUBLING))
 
 
+def long_part(hist: Iterable[tuple[int, int]]) -> tuple[float, int, float]:
+    """Return the median of step times, the number of very long ones, and their sum, in ns.
+
+    Args:
+        hist: (bucket, steps), in the order of buckets.
+    """
+    rows = list(hist)
+    half, below, middle = sum(n for _, n in rows) / 2, 0, 0.0
+    count, long_ns = 0, 0.0
+    for number, n in rows:
+        low, end = bounds(number)
+        below += n
+        if not middle and below >= half:
+            middle = (low + end) / 2
+        if middle and low > LONG_TIMES * middle:
+            count += n
+            long_ns += n * (low + end) / 2
+    return middle, count, long_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Contexts(Table):
     """A calling-context tree without its root: ``parent`` -1 is below it, parents come first."""

@@ -22,13 +22,8 @@ RUN_PHASES = (
 )  # fmt: skip
 
 STEPS = RUN_PHASES.index("steps")
-#: Validation and checkpoints.
-EVALUATING = tuple(map(RUN_PHASES.index, ("validation", "checkpoint")))
-#: Facts about fastprof's own time, and the phases of which they are: those in which no step runs.
-OWN_OF = {
-    "own_elsewhere_ns": (*EVALUATING, *map(RUN_PHASES.index, ("setup", "outside", "compile"))),
-    "own_evaluating_ns": EVALUATING,
-}
+#: What interrupts the steps of a loop and belongs to it.
+EVALUATING = ("validation", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +46,10 @@ def phase_numbers(names: Sequence[str]) -> frozenset[int]:
         if name not in RUN_PHASES:
             raise ValueError(f"no phase of the run is called {name!r:.80}; there are: {known}")
     return frozenset(RUN_PHASES.index(name) for name in names)
+
+
+#: Facts about fastprof's own time, and the phases of which they are: those in which no step runs.
+OWN_OF = {
+    "own_elsewhere_ns": phase_numbers((*EVALUATING, "setup", "outside", "compile")),
+    "own_evaluating_ns": phase_numbers(EVALUATING),
+}

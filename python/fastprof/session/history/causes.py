@@ -56,22 +56,14 @@ def causes(compared: Compared, *, meanwhile: bool) -> list[str]:
     return [words for words in said if words]
 
 
-def _part(name: str, ns: Callable[[Side], float], of: Compared) -> str:
-    """Return the words about a part of a step, in ns per step."""
-    ms = (ns(of.since) - ns(of.before)) / 1e6
+def _part(name: str, part: Callable[[Side], float], of: Compared) -> str:
+    """Return the words about a part of a step; ``part`` returns it in ms per step."""
+    ms = part(of.since) - part(of.before)
     if ms / of.ms >= CAUSE:
         return f"{name} {signed(ms)} of it"
     if ms / of.ms <= -CAUSE:  # the change is larger without it
         return f"in spite of {name} {signed(ms)}"
     return ""
-
-
-def _collection(side: Side) -> float:
-    return side.steps.gc_ns / max(1, side.steps.count)
-
-
-def _cpu_waits(side: Side) -> float:
-    return side.steps.cpu_wait_ns / max(1, side.steps.count)
 
 
 def _disk(of: Compared) -> str:
@@ -149,8 +141,14 @@ def _memory(name: str, bytes_of: Callable[[Segment], int | None], of: Compared) 
 
 
 CAUSES = (
-    Cause("garbage collection", partial(_part, "garbage collection", _collection)),
-    Cause("waiting for a CPU", partial(_part, "waiting for a CPU", _cpu_waits)),
+    Cause(
+        "garbage collection",
+        partial(_part, "garbage collection", lambda side: side.per_step(side.steps.gc_ns)),
+    ),
+    Cause(
+        "waiting for a CPU",
+        partial(_part, "waiting for a CPU", lambda side: side.per_step(side.steps.cpu_wait_ns)),
+    ),
     Cause("waiting for the disk", _disk),
     Cause("loader workers", _workers),
     Cause("other ranks", _ranks),

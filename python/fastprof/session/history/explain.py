@@ -10,14 +10,14 @@ from fastprof.session.history.sides import (
     CAUSE,
     REST,
     Side,
+    Suspicion,
+    end_text,
     functions,
     in_section,
-    moment,
-    number_text,
     place_of,
     side_of,
+    since_text,
 )
-from fastprof.session.history.watcher import Suspicion
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import Contexts
 
@@ -64,13 +64,11 @@ def sentence(
     word = "longer" if grown > 0 else "shorter"
     size = f"{percent(abs(grown))} % {word}"
     times = f"{duration(since.step_ms)} instead of {duration(before.step_ms)}"
-    when = f"step {number_text(change.first + 1)} ({moment(began_unix_ms, change.at_ns)})"
+    when = since_text(change.first, change.at_ns, began_unix_ms)
     if change.drift:
-        last = change.since[-1]
-        end = number_text(last.first + last.steps)
-        head = f"since {when} steps take ever {word}, {size} by step {end} ({times})"
+        head = f"{when} steps take ever {word}, {size} {end_text(change.since)} ({times})"
     else:
-        head = f"since {when} steps take {size} ({times})"
+        head = f"{when} steps take {size} ({times})"
     compared = Compared(before, since, change.since)
     parts = [*_sections_of(before, since, sections, contexts, keys)]
     parts += causes(compared, meanwhile=False)

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from fastprof.clock import acquired, time
 from fastprof.guards import own_errors
 from fastprof.session.part import Part
+from fastprof.snapshot.run_phases import EVALUATING
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.session.faults import Faults
     from fastprof.session.history.passes import PassWatcher
     from fastprof.session.history.segments import Segments
+    from fastprof.session.history.sides import Suspicion
     from fastprof.session.history.stalls import StallWatcher
-    from fastprof.session.history.watcher import Suspicion, Watcher
+    from fastprof.session.history.watcher import Watcher
     from fastprof.snapshot import Snapshot
     from fastprof.snapshot.history import Change, Segment
     from fastprof.snapshot.history_sums import Loading, Passes
@@ -87,7 +89,7 @@ class History(Part):
         Modules are imported here, not while the first step runs.
         """
         from fastprof.session.history.meanwhile import Meanwhile
-        from fastprof.session.history.passes import PHASES, PassWatcher
+        from fastprof.session.history.passes import PassWatcher
         from fastprof.session.history.segments import Segments
         from fastprof.session.history.stalls import StallWatcher
         from fastprof.session.history.watcher import Watcher
@@ -95,7 +97,7 @@ class History(Part):
         meanwhile = Meanwhile(self._recorder, self._loading, self._passes)
         self._segments = Segments(self._recorder, self._gpu, meanwhile, time.perf_counter_ns())
         self._watcher, self._stalls = Watcher(), StallWatcher()
-        self._pass_watchers = [PassWatcher(phase) for phase in PHASES]
+        self._pass_watchers = [PassWatcher(phase) for phase in EVALUATING]
         self._on = True
         self._due = self._clock() + SEGMENT_S
 

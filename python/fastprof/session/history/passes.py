@@ -9,13 +9,11 @@ from functools import reduce
 
 from fastprof.comparison.stats.changepoint import change_in
 from fastprof.report.figures import duration, percent
-from fastprof.session.history.sides import functions, moment, number_text, place_of
+from fastprof.session.history.sides import end_text, functions, place_of, since_text
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import Contexts, Segment, joined
 from fastprof.snapshot.run_phases import RUN_PHASES
 
-#: Phases of the run that come in passes.
-PHASES = ("validation", "checkpoint")
 #: Shorter passes are none that anyone waits for, in ns.
 _LEAST_NS = 50_000_000
 _KEPT, _FEWEST_DRIFT = 64, 20
@@ -112,14 +110,11 @@ def lasting_sentence(
         whole = reduce(joined, parts)
         times = getattr(whole.passes, lasting.phase) if whole.passes else 1
         found.append(functions(whole, contexts, keys, times, lambda phase, _: phase == number))
-    last = lasting.since[-1]
-    end = f" by step {number_text(last.first + last.steps)}" if lasting.drift else ""
     where = place_of(found[0], found[1], since_ms - before_ms, _MOST_OF)
     size = f"{percent(abs(grown))} %"
-    what = f"ever {word}, {size}{end}" if lasting.drift else f"{size} {word}"
+    what = f"ever {word}, {size} {end_text(lasting.since)}" if lasting.drift else f"{size} {word}"
     return (
-        f"since step {number_text(lasting.first + 1)} "
-        f"({moment(began_unix_ms, lasting.at_ns)}) {_NAMES[lasting.phase]} {what} "
+        f"{since_text(lasting.first, lasting.at_ns, began_unix_ms)} {_NAMES[lasting.phase]} {what} "
         f"({duration(since_ms)} instead of {duration(before_ms)})"
         f"{f': most of the difference{where}' if where else ''}"
     )

@@ -15,8 +15,8 @@ from fastprof.session.history.contexts import LEAST, RunContexts
 from fastprof.session.history.explain import sentence
 from fastprof.session.history.meanwhile import Meanwhile
 from fastprof.session.history.passes import Lasting, lasting_sentence
-from fastprof.session.history.sides import side_of
-from fastprof.session.history.stalls import Stalls, stalls_sentence
+from fastprof.session.history.sides import Suspicion, side_of
+from fastprof.session.history.stalls import stalls_sentence
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import (
     LONG_TIMES,
@@ -37,7 +37,6 @@ from fastprof.snapshot.history import (
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
-    from fastprof.session.history.watcher import Suspicion
 
 _NS_PER_S = 1e9
 _MOST_SECTIONS = 64
@@ -210,7 +209,7 @@ class Segments:
         )
         return self._kept(made)
 
-    def explained_stalls(self, stalls: Stalls) -> Change:
+    def explained_stalls(self, stalls: Suspicion) -> Change:
         """Return a rise of the time in long steps with its sentence."""
         keys, contexts = self._described()
         text = stalls_sentence(stalls, self.sections, contexts, keys, self._began_unix_ms)

@@ -10,6 +10,7 @@ from functools import reduce
 
 from fastprof.clock import time
 from fastprof.ranks.row import program_of
+from fastprof.report.figures import step_number
 from fastprof.snapshot import Key
 from fastprof.snapshot.history import Contexts, Segment, SegmentSteps, joined
 from fastprof.snapshot.run_phases import STEPS
@@ -19,6 +20,17 @@ CAUSE = 0.3
 #: The part of a step in no top-level section.
 REST = "(in no section)"
 _NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A change: segments before it, and since then; of a drift at its two ends."""
+
+    drift: bool
+    first: int  # the first step since then; of long steps the first long one
+    at_ns: int
+    before: tuple[Segment, ...]
+    since: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +122,12 @@ def place_of(
     return f" in {name} ({os.path.basename(file)}:{line})"
 
 
-def number_text(number: int) -> str:
-    """Return the number of a step as text."""
-    return f"{number:,}" if number > 9999 else str(number)
+def since_text(first: int, at_ns: int, began_unix_ms: int) -> str:
+    """Return the beginning of each sentence: ``since step 12,401 (14:03)``."""
+    at = time.strftime("%H:%M", time.localtime(began_unix_ms / 1000 + at_ns / 1e9))
+    return f"since step {step_number(first + 1)} ({at})"
 
 
-def moment(began_unix_ms: int, ns: int) -> str:
-    """Return when ns after the start of the run was."""
-    return time.strftime("%H:%M", time.localtime(began_unix_ms / 1000 + ns / 1e9))
+def end_text(since: Sequence[Segment]) -> str:
+    """Return by which step a drift has come so far."""
+    return f"by step {step_number(since[-1].first + since[-1].steps)}"

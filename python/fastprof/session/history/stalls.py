@@ -5,33 +5,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
 from fastprof.comparison.stats.changepoint import Watch
-from fastprof.report.figures import duration, percent
+from fastprof.report.figures import duration, percent, step_number
 from fastprof.session.history.explain import function_of
-from fastprof.session.history.sides import CAUSE, Side, moment, number_text, side_of
+from fastprof.session.history.sides import CAUSE, Side, Suspicion, end_text, side_of, since_text
 from fastprof.session.history.watcher import usual_ns
 from fastprof.snapshot import Key
-from fastprof.snapshot.history import LONG_TIMES, Contexts, Segment, SegmentSteps, bounds
+from fastprof.snapshot.history import Contexts, Segment, SegmentSteps, long_part
 
 #: Fewest long steps that are named, and the largest part of all steps: more are a level.
 FEWEST, _MOST = 3, 1 / 64
 #: Distances of long steps that differ by less than this part are a period.
 _REGULAR = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Stalls:
-    """A rise: segments before it, and since then; of a drift at its two ends."""
-
-    drift: bool
-    first: int  # the first long step since then
-    at_ns: int
-    before: tuple[Segment, ...]
-    since: tuple[Segment, ...]
 
 
 class StallWatcher:
@@ -45,7 +34,7 @@ class StallWatcher:
         self._watch = Watch(beyond=0.0)
         self._stage = 0
 
-    def add(self, segment: Segment, stage: int) -> Stalls | None:
+    def add(self, segment: Segment, stage: int) -> Suspicion | None:
         """Add a segment of the run's current stage; return a rise."""
         if stage != self._stage:
             self._recent, self._watch, self._stage = [], Watch(beyond=0.0), stage
@@ -73,7 +62,7 @@ class StallWatcher:
         start = before if change.drift else since
         first = (long_steps(start) or long_steps(since))[0][0]
         at_ns = next(one.start_ns for one in recent if one.first + one.steps > first)
-        return Stalls(change.drift, first, at_ns, tuple(before), tuple(since))
+        return Suspicion(change.drift, first, at_ns, tuple(before), tuple(since))
 
 
 def _value(segment: Segment) -> float:
@@ -103,18 +92,8 @@ def _long(segment: Segment) -> tuple[int, float]:
     """Return the number of long steps, and the ns by which they are longer than usual ones."""
     counts = Counter(dict(segment.full.hist))
     counts.update(dict(segment.plain.hist))
-    half, below, middle = counts.total() / 2, 0, 0.0
-    count, more = 0, 0.0
-    for number in sorted(counts):
-        n = counts[number]
-        below += n
-        low, end = bounds(number)
-        if not middle and below >= half:
-            middle = (low + end) / 2
-        if middle and low > LONG_TIMES * middle:
-            count += n
-            more += n * ((low + end) / 2 - middle)
-    return count, more
+    middle, count, long_ns = long_part(sorted(counts.items()))
+    return count, long_ns - count * middle
 
 
 def _count(parts: Sequence[Segment]) -> int:
@@ -163,7 +142,7 @@ def _long_ns(parts: Sequence[Segment]) -> float:
 
 
 def stalls_sentence(
-    stalls: Stalls,
+    stalls: Suspicion,
     sections: Sequence[str],
     contexts: Contexts,
     keys: Sequence[Key],
@@ -172,14 +151,12 @@ def stalls_sentence(
     """Return a rise and what was measured of the long steps, as ``explain.sentence`` does."""
     rows = long_steps(stalls.since)
     usual_ms = usual_ns(side_of(stalls.since).steps) / 1e6
-    when = f"since step {number_text(stalls.first + 1)} ({moment(began_unix_ms, stalls.at_ns)})"
+    when = since_text(stalls.first, stalls.at_ns, began_unix_ms)
     part = f"{percent(share(stalls.since))} %"
     what = f"{_what(stalls.since, 'takes')} (usually {duration(usual_ms)})"
     if stalls.drift:
-        last = stalls.since[-1]
-        end = number_text(last.first + last.steps)
-        head = f"{when} long steps take ever more time, in all {part} more by step {end}"
-        head = f"{head}: {what}"
+        end = end_text(stalls.since)
+        head = f"{when} long steps take ever more time, in all {part} more {end}: {what}"
     else:
         head = f"{when} {what}, in all {part} more time"
     before = ""
@@ -191,13 +168,13 @@ def stalls_sentence(
 def _what(parts: Sequence[Segment], takes: str) -> str:
     time, period = duration(_long_ns(parts) / 1e6), _period(parts)
     if period is not None:
-        return f"every {number_text(period)} steps a step {takes} {time}"
+        return f"every {step_number(period)} steps a step {takes} {time}"
     steps = sum(one.steps for one in parts)
-    return f"{number_text(_count(parts))} of {number_text(steps)} steps {takes[:4]} {time}"
+    return f"{step_number(_count(parts))} of {step_number(steps)} steps {takes[:4]} {time}"
 
 
 def _causes(
-    stalls: Stalls,
+    stalls: Suspicion,
     rows: Sequence[Sequence[int]],
     usual_ms: float,
     sections: Sequence[str],
@@ -221,7 +198,7 @@ def _causes(
     return f": {', '.join(found)}" if found else ""
 
 
-def _function(stalls: Stalls, section: str, contexts: Contexts, keys: Sequence[Key]) -> str:
+def _function(stalls: Suspicion, section: str, contexts: Contexts, keys: Sequence[Key]) -> str:
     """Return the function with most of it, if functions of a long step were recorded."""
     before, since = side_of(stalls.before), side_of(stalls.since)
     ms = _more_ms(since) - _more_ms(before)

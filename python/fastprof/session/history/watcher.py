@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from fastprof.comparison.stats.changepoint import KNOWN, LASTS, Found, Watch
-from fastprof.snapshot.history import Segment, SegmentSteps, bounds
+from fastprof.session.history.sides import Suspicion
+from fastprof.snapshot.history import LONG_TIMES, Segment, SegmentSteps, long_part
 
 #: Segments at the beginning that are no measure: the full look, caches, clocks.
 _SETTLES = 2
@@ -15,24 +15,8 @@ _FEWEST = 4
 #: Segments one after the other that mostly have steps of the other kind: the full look has ended;
 #: or, after many, each step has functions again.  Windows of slow steps fill a few segments.
 _OTHERS = {True: 2, False: 24}
-#: A step that takes longer than this many times the median counts as so long: a pause of the whole
-#: machine is no level.
-_MOST = 4.0
 #: The next drift is named when steps take this many times as long as at the last one.
 _AGAIN = 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """A change: segments before it, and since then; of a drift at its two ends."""
-
-    drift: bool
-    #: The level without waits for a CPU has changed, too.
-    own: bool
-    first: int  # the first step since then
-    at_ns: int
-    before: tuple[Segment, ...]
-    since: tuple[Segment, ...]
 
 
 class Watcher:
@@ -74,7 +58,7 @@ class Watcher:
         found = own or wall
         if found is None:
             return None
-        return self._suspicion(*found, own is not None)
+        return self._suspicion(*found)
 
     def _begin(self, plain: bool, stage: int) -> None:
         self._own, self._wall = Watch(), Watch()
@@ -82,7 +66,7 @@ class Watcher:
         self._left_out, self._plain, self._stage, self._drifted = 0, plain, stage, 0.0
         self._others = 0
 
-    def _suspicion(self, found: Found, ago: int, own: bool) -> Suspicion | None:
+    def _suspicion(self, found: Found, ago: int) -> Suspicion | None:
         recent = self._recent
         n = len(recent)
         for watch in (self._own, self._wall):
@@ -101,7 +85,7 @@ class Watcher:
         if not before or not since:
             return None
         start = before[0] if found.drift else since[0]
-        return Suspicion(found.drift, own, start.first, start.start_ns, tuple(before), tuple(since))
+        return Suspicion(found.drift, start.first, start.start_ns, tuple(before), tuple(since))
 
 
 def shown(segment: Segment, plain: bool) -> SegmentSteps:
@@ -110,16 +94,10 @@ def shown(segment: Segment, plain: bool) -> SegmentSteps:
 
 
 def usual_ns(steps: SegmentSteps) -> float:
-    """Return the mean step time, in which very long steps count as a few usual ones."""
-    half, below, middle = steps.count / 2, 0, 0.0
-    for number, n in steps.hist:
-        below += n
-        if below >= half:
-            middle = sum(bounds(number)) / 2
-            break
-    most = _MOST * middle
-    beyond = [(n, sum(bounds(number)) / 2) for number, n in steps.hist if bounds(number)[0] > most]
-    if not beyond:
-        return max(1.0, steps.sum_ns / steps.count)
-    kept_ns = steps.sum_ns - sum(n * ns for n, ns in beyond)
-    return max(1.0, (kept_ns + most * sum(n for n, _ in beyond)) / steps.count)
+    """Return the mean step time, in which very long steps count as a few usual ones.
+
+    A pause of the whole machine is no level.
+    """
+    middle, count, long_ns = long_part(steps.hist)
+    less_ns = long_ns - count * LONG_TIMES * middle
+    return max(1.0, (steps.sum_ns - less_ns) / steps.count)
